@@ -1,0 +1,259 @@
+"""The configuration: its schema, and the checks that it passes before anything is written.
+
+A composed configuration becomes `Settings` or a `SettingError` that names the key. Keys of a group
+are the constructor arguments of its `_target_`: unknown ones, missing ones and wrong types are
+errors here; wrong values are errors in the constructor.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from hydra.core.config_store import ConfigStore
+from hydra.utils import get_object
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from mixbench.errors import SettingError, nearest
+
+GROUPS = ("dataset", "model", "mixer", "optimizer")
+# Folders are ours to name, since a record's folder is found again by the run's identity.
+_OWN_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
+
+
+@dataclass
+class TrainSchema:
+    """Types of the top-level keys; `conf/train.yaml` holds the values and says what they are."""
+
+    dataset: Any = MISSING
+    model: Any = MISSING
+    mixer: Any = MISSING
+    optimizer: Any = MISSING
+    causal: bool = MISSING
+    seed: int = MISSING
+    lr: float = MISSING
+    weight_decay: float = MISSING
+    epochs: int | None = MISSING
+    steps: int | None = MISSING
+    batch_size: int = MISSING
+    schedule: str = MISSING
+    warmup: float = MISSING
+    grad_clip: float | None = MISSING
+    device: str = MISSING
+    threads: int = MISSING
+    dtype: str = MISSING
+    output_dir: str = MISSING
+    rerun: str = MISSING
+
+
+ConfigStore.instance().store("train_schema", TrainSchema)
+
+# What names a result rather than influencing it.
+_NOT_IDENTITY = ("output_dir", "rerun")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A checked configuration: plain values, nothing left to interpolate.
+
+    The groups are dictionaries of a `_target_` and its arguments, the rest as in `TrainSchema`.
+    Exactly one of `epochs` and `steps` is set.
+    """
+
+    dataset: dict[str, Any]
+    model: dict[str, Any]
+    mixer: dict[str, Any]
+    optimizer: dict[str, Any]
+    causal: bool
+    seed: int
+    lr: float
+    weight_decay: float
+    epochs: int | None
+    steps: int | None
+    batch_size: int
+    schedule: Literal["one_cycle", "constant"]
+    warmup: float
+    grad_clip: float | None
+    device: Literal["cpu", "cuda"]
+    threads: int
+    dtype: Literal["float32", "float64", "bfloat16"]
+    output_dir: str
+    rerun: Literal["none", "failed", "all"]
+
+    def identifying(self) -> dict[str, Any]:
+        """The part that decides the run's result, for its identity and its record."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in _NOT_IDENTITY
+        }
+
+
+def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
+    """Check all that can be checked without building anything.
+
+    Args:
+        cfg: The composed configuration, without the `hydra` node.
+        overrides: What the user typed, to tell a default from a wish.
+
+    Raises:
+        SettingError: The first thing that is wrong.
+    """
+    typed = {override.lstrip("+~").split("=")[0] for override in overrides}
+    for key in typed.intersection(_OWN_KEYS):
+        raise SettingError(
+            key, expected="no change", got="an override", fix="set output_dir instead"
+        )
+    if {"epochs", "steps"} <= typed and cfg.epochs is not None and cfg.steps is not None:
+        raise SettingError("steps", expected="either epochs or steps", got="both")
+    values = _resolve(cfg)
+    if values["steps"] is not None:
+        values["epochs"] = None
+    elif values["epochs"] is None:
+        raise SettingError("epochs", expected="a number of epochs, or of steps", got="neither")
+
+    for key in ("epochs", "steps", "batch_size", "threads"):
+        if values[key] is not None and values[key] < 1:
+            raise SettingError(key, expected="at least 1", got=values[key])
+    for key in ("lr", "grad_clip"):
+        if values[key] is not None and not 0 < values[key] < math.inf:
+            raise SettingError(key, expected="a positive number", got=values[key])
+    if not 0 <= values["weight_decay"] < math.inf:
+        raise SettingError("weight_decay", expected="at least 0", got=values["weight_decay"])
+    if not 0 <= values["warmup"] <= 1:
+        raise SettingError("warmup", expected="a share, 0 to 1", got=values["warmup"])
+    if values["seed"] < 0:
+        raise SettingError("seed", expected="at least 0", got=values["seed"])
+    values["device"] = _device(values["device"])
+    hints = get_type_hints(Settings)
+    for key in ("schedule", "dtype", "rerun"):
+        values[key] = coerce(key, values[key], hints[key])
+    for group in GROUPS:
+        values[group] = _check_group(group, values[group])
+    return Settings(**values)
+
+
+def target(section: str, node: Mapping[str, Any]) -> Callable[..., Any]:
+    """The class that a group's `_target_` names.
+
+    Raises:
+        SettingError: There is none, or it does not import.
+    """
+    path = node.get("_target_")
+    if not isinstance(path, str):
+        raise SettingError(
+            f"{section}._target_", expected="the dotted path of a class", got=path or "nothing"
+        )
+    try:
+        found = get_object(path)
+    except Exception as error:  # whatever a user's module does when it is imported
+        cause = error.__cause__ or error
+        reason = str(cause).strip().splitlines() or [type(cause).__name__]
+        raise SettingError(
+            f"{section}._target_",
+            expected="the dotted path of a class that imports",
+            got=f"{path} ({type(cause).__name__}: {reason[-1]})",
+        ) from error
+    if not callable(found):
+        raise SettingError(f"{section}._target_", expected="a class", got=path)
+    return found
+
+
+def coerce(key: str, value: Any, hint: Any) -> Any:
+    """The value as the annotated type: whole numbers become floats where floats are wanted.
+
+    Raises:
+        SettingError: It has another type, or is not finite.
+    """
+    if get_origin(hint) in (Union, types.UnionType):
+        if value is None and type(None) in get_args(hint):
+            return None
+        options = [option for option in get_args(hint) if option is not type(None)]
+        return coerce(key, value, options[0]) if len(options) == 1 else value
+    if get_origin(hint) is Literal:
+        known = get_args(hint)
+        if value not in known:
+            raise SettingError(
+                key,
+                expected=f"one of {', '.join(map(str, known))}",
+                got=value,
+                fix=nearest(str(value), map(str, known)),
+            )
+        return value
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise SettingError(key, expected="a finite number", got=value)
+        return float(value)
+    if hint in (int, float, bool, str) and type(value) is not hint:
+        kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+        raise SettingError(key, expected=kinds[hint], got="null" if value is None else value)
+    return value
+
+
+def _resolve(cfg: DictConfig) -> dict[str, Any]:
+    try:
+        values = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise SettingError(
+            error.full_key or "configuration",
+            expected="a value",
+            got=(error.msg or str(error)).splitlines()[0],
+        ) from error
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise SettingError("device", expected="auto, cpu or cuda", got=name)
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise SettingError(
+            "device",
+            expected="auto or cpu: PyTorch sees no CUDA device on this machine",
+            got=name,
+        )
+    return "cuda" if name != "cpu" and has_cuda else "cpu"
+
+
+# Arguments that code passes to a group's class beside the configuration's keys.
+_SUPPLIED = {"model": {"make_mixer"}, "optimizer": {"params"}}
+
+
+def _check_group(group: str, node: Any) -> dict[str, Any]:
+    if not isinstance(node, dict):
+        raise SettingError(group, expected="a configuration with a _target_", got=node)
+    cls = target(group, node)
+    parameters = dict(inspect.signature(cls).parameters)
+    for name in _SUPPLIED.get(group, set()):
+        parameters.pop(name, None)
+    try:
+        hints = get_type_hints(cls.__init__ if inspect.isclass(cls) else cls)
+    except (NameError, TypeError):  # a user's annotations may not resolve; then types go unchecked
+        hints = {}
+    checked = {}
+    for key, value in node.items():
+        if key == "_target_":
+            checked[key] = value
+        elif key not in parameters:
+            raise SettingError(
+                f"{group}.{key}",
+                expected=f"a knob of {node['_target_']} ({', '.join(parameters)})",
+                got="an unknown key",
+                fix=nearest(key, parameters),
+            )
+        else:
+            checked[key] = coerce(f"{group}.{key}", value, hints.get(key, Any))
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in node:
+            raise SettingError(
+                f"{group}.{key}", expected=f"a value, {node['_target_']} needs it", got="nothing"
+            )
+    return checked

@@ -1,0 +1,65 @@
+"""What every dataset is: three splits from independent streams, and how predictions are scored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+IGNORE = -100
+"""The label of positions that are not asked for."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split: `inputs [R, T]` and `targets`, row by row."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+class Dataset(ABC):
+    """A task. Its constructor's arguments are the configuration's keys and only check and keep them.
+
+    Attributes:
+        metric: Name of the metric that comparisons use.
+        higher_is_better: Its direction.
+        margin: The smallest difference in it that matters.
+        vocab_size: Tokens N.
+        seq_len: Length T of a row.
+    """
+
+    metric: str
+    higher_is_better: bool
+    margin: float
+    vocab_size: int
+    seq_len: int
+
+    @abstractmethod
+    def size(self, split: Split) -> int:
+        """Rows in a split, without making them."""
+
+    @abstractmethod
+    def generate(self, split: Split, seed: int) -> Rows:
+        """Make a split. Equal arguments give equal bytes."""
+
+    @abstractmethod
+    def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        """Scores of predictions, which have the shape of `targets`."""
+
+    @abstractmethod
+    def chance(self) -> dict[str, float]:
+        """What guessing scores, by metric name."""
+
+
+def overlap(rows: Rows, other: Rows) -> int:
+    """How many of `rows` also occur in `other`, inputs compared in full."""
+    known = {row.tobytes() for row in other.inputs}
+    return sum(row.tobytes() in known for row in rows.inputs)

@@ -1,0 +1,185 @@
+"""Multi-query associative recall (Arora et al. 2023, arXiv 2312.04927, "Zoology")."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from mixbench import seeds
+from mixbench.datasets.dataset import IGNORE, Dataset, Rows, Split
+from mixbench.errors import SettingError
+
+Filler = Literal["zero", "random", "disjoint"]
+
+# Rows made at a time: bounds the temporaries to a few megabytes whatever the split's size.
+_ROWS_AT_ONCE = 4096
+
+
+class MQAR(Dataset):
+    """K (key, value) pairs, then each key once more: answer it with its value.
+
+    Keys come from 1..N/2-1 without repetition in a row, values from N/2..N-1. After the pairs, the
+    even offsets are the query slots 1..(T - 2K)/2; the K keys get slots drawn without replacement
+    with `p(g) ~ g^(power - 1)`, the first pair's key the first draw. All other positions are filler.
+    The label at an asked key is its value, elsewhere -100.
+
+    One row, N 12, T 16, K 2, zero filler:
+
+        in    3  9  5  7  0  0  5  0  0  0  0  0  3  0  0  0
+        label .  .  .  .  .  .  7  .  .  .  .  .  9  .  .  .
+
+    Args:
+        vocab_size: Tokens N.
+        seq_len: Length T, even.
+        num_pairs: Pairs K; 4K positions are needed.
+        power: Exponent a of the slots' power law; 1 draws them uniformly.
+        filler: `zero`; `random`, from the whole vocabulary as published, which may repeat a key of
+            the row; `disjoint`, random but never one of the row's keys.
+        num_train: Rows in the train split.
+        num_valid: Rows in the validation split.
+        num_test: Rows in the test split.
+
+    Raises:
+        SettingError: A value that no row can be made with.
+    """
+
+    metric = "accuracy"
+    higher_is_better = True
+    margin = 0.01
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        seq_len: int,
+        num_pairs: int,
+        power: float = 0.01,
+        filler: Filler = "zero",
+        num_train: int,
+        num_valid: int,
+        num_test: int,
+    ) -> None:
+        if seq_len < 4 or seq_len % 2:
+            raise SettingError("seq_len", expected="an even number of at least 4", got=seq_len)
+        if not 1 <= num_pairs <= seq_len // 4:
+            raise SettingError(
+                "num_pairs",
+                expected=f"1 to {seq_len // 4} (seq_len={seq_len} holds seq_len / 4 pairs)",
+                got=num_pairs,
+                fix=f"lower it or raise dataset.seq_len to {4 * max(1, num_pairs)} or more",
+            )
+        if vocab_size // 2 - 1 < num_pairs:
+            raise SettingError(
+                "vocab_size",
+                expected=f"at least {2 * num_pairs + 2} (vocab_size / 2 - 1 keys for "
+                f"num_pairs={num_pairs} without repetition)",
+                got=vocab_size,
+            )
+        if not 0 < power < np.inf:
+            raise SettingError("power", expected="a positive number", got=power)
+        for key, rows in (
+            ("num_train", num_train),
+            ("num_valid", num_valid),
+            ("num_test", num_test),
+        ):
+            if rows < 1:
+                raise SettingError(key, expected="at least 1", got=rows)
+        self.vocab_size = vocab_size
+        self.seq_len = seq_len
+        self.num_pairs = num_pairs
+        self.power = power
+        self.filler = filler
+        self._size: dict[Split, int] = {"train": num_train, "valid": num_valid, "test": num_test}
+
+    def size(self, split: Split) -> int:
+        return self._size[split]
+
+    def generate(self, split: Split, seed: int) -> Rows:
+        """Tokens and labels `[R, T]`, int64."""
+        rng = seeds.stream(seed, "data", split)
+        size = self._size[split]
+        inputs = np.empty((size, self.seq_len), dtype=np.int64)
+        labels = np.full((size, self.seq_len), IGNORE, dtype=np.int64)
+        for start in range(0, size, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, size)
+            self._fill(rng, inputs[start:stop], labels[start:stop])
+        return Rows(inputs, labels)
+
+    def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        """`accuracy` per query and `sequence_accuracy`: rows with every query right.
+
+        Args:
+            predictions: Predicted tokens `[R, T]`; only asked positions count.
+            targets: Labels `[R, T]`.
+        """
+        asked = targets != IGNORE
+        right = predictions == targets
+        return {
+            "accuracy": float(right[asked].mean()),
+            "sequence_accuracy": float((right | ~asked).all(axis=1).mean()),
+        }
+
+    def chance(self) -> dict[str, float]:
+        """Guessing uniformly among all values; `context_accuracy`: among the row's own values."""
+        num_values = self.vocab_size - self.vocab_size // 2
+        return {
+            "accuracy": 1 / num_values,
+            "sequence_accuracy": float(num_values) ** -self.num_pairs,
+            "context_accuracy": 1 / self.num_pairs,
+        }
+
+    def _fill(self, rng: np.random.Generator, inputs: np.ndarray, labels: np.ndarray) -> None:
+        rows, T = inputs.shape
+        K, N = self.num_pairs, self.vocab_size
+        keys = _distinct(rng, rows, K, N // 2 - 1) + 1
+        values = rng.integers(N // 2, N, size=(rows, K))
+
+        # The K smallest of exponential times over their rates are a draw without replacement, in
+        # the order drawn (Efraimidis and Spirakis 2006).
+        slots = np.arange(1, (T - 2 * K) // 2 + 1)
+        times = rng.exponential(size=(rows, len(slots))) / slots ** (self.power - 1)
+        positions = 2 * K + 2 * np.argsort(times, axis=1)[:, :K]
+
+        if self.filler == "zero":
+            inputs[:] = 0
+        elif self.filler == "random":
+            inputs[:] = rng.integers(0, N, size=(rows, T))
+        else:
+            inputs[:] = _excluding(rng.integers(0, N - K, size=(rows, T)), np.sort(keys, axis=1), N)
+        inputs[:, 0 : 2 * K : 2] = keys
+        inputs[:, 1 : 2 * K : 2] = values
+        np.put_along_axis(inputs, positions, keys, axis=1)
+        np.put_along_axis(labels, positions, values, axis=1)
+
+
+def _distinct(rng: np.random.Generator, rows: int, count: int, population: int) -> np.ndarray:
+    """Ordered draws without replacement from 0..population-1, `[rows, count]`.
+
+    Floyd's sampling (Bentley and Floyd 1987), all rows at once: memory and time do not depend on
+    the population. It gives a uniform set, which is then put into a random order.
+    """
+    chosen = np.empty((rows, count), dtype=np.int64)
+    for i in range(count):
+        top = population - count + i
+        draw = rng.integers(0, top + 1, size=rows)
+        taken = (chosen[:, :i] == draw[:, None]).any(axis=1)
+        chosen[:, i] = np.where(taken, top, draw)
+    return rng.permuted(chosen, axis=1)
+
+
+def _excluding(ranks: np.ndarray, keys: np.ndarray, vocab_size: int) -> np.ndarray:
+    """The tokens with these ranks among those that are not one of their row's keys.
+
+    Args:
+        ranks: Ranks in 0..N-K-1, `[R, T]`.
+        keys: Each row's keys ascending `[R, K]`.
+        vocab_size: N.
+    """
+    # The rank r becomes r plus the number of keys below it: those with key_j - j <= r. One sorted
+    # search serves all rows when each row gets a number range of its own.
+    rows, K = keys.shape
+    row_start = np.arange(rows)[:, None] * vocab_size
+    bounds = (keys - np.arange(K) + row_start).ravel()
+    found = np.searchsorted(bounds, (ranks + row_start).ravel(), side="right")
+    return ranks + found.reshape(ranks.shape) - np.arange(rows)[:, None] * K

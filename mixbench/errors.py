@@ -1,0 +1,48 @@
+"""Errors that are the user's to mend, told apart from programming errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SettingError(ValueError):
+    """A setting is wrong. The command line prints it as one line and exits with code 2.
+
+    Args:
+        key: The configuration key as the user would type it, e.g. `mixer.num_heads`.
+        expected: What would have been accepted.
+        got: What came.
+        fix: How to mend it, where that is not plain from `expected`.
+    """
+
+    def __init__(self, key: str, *, expected: str, got: object, fix: str = "") -> None:
+        self.key = key
+        self.expected = expected
+        self.got = got
+        self.fix = fix
+        super().__init__(key, expected, got, fix)
+
+    def __str__(self) -> str:
+        line = f"{self.key}: expected {self.expected}, got {self.got}"
+        if self.fix:
+            line += f"; {self.fix}"
+        return " ".join(line.split())
+
+    def within(self, section: str) -> SettingError:
+        """The same error, a bare key placed under `section` (`num_heads` -> `mixer.num_heads`)."""
+        if "." in self.key:
+            return self
+        return SettingError(
+            f"{section}.{self.key}", expected=self.expected, got=self.got, fix=self.fix
+        )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` for the known name closest to `name`, or an empty string."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {found[0]!r}?" if found else ""
+
+
+class RunsFailed(Exception):
+    """Runs ended without a result; their records say why. The command line exits with code 1."""

@@ -1,0 +1,325 @@
+"""One run, from checked settings to its record."""
+
+from __future__ import annotations
+
+import functools
+import io
+import logging
+import math
+import os
+import platform
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from filelock import FileLock, Timeout
+from torch import nn
+
+from mixbench import __version__, seeds
+from mixbench.config import Settings, target
+from mixbench.datasets.dataset import SPLITS, Dataset, overlap
+from mixbench.errors import SettingError
+from mixbench.mixers.mixer import Mixer
+from mixbench.records import (
+    COMPLETED,
+    DIVERGED,
+    FAILED,
+    RunFolder,
+    code_version,
+    folder_of,
+    make_folder,
+    read_history,
+    write_bytes,
+    write_history,
+    write_json,
+)
+from mixbench.training import Callback, Diverged, Epoch, Step, Trainer
+
+log = logging.getLogger(__name__)
+
+
+class Experiment:
+    """Everything that one configuration names, built and ready to train.
+
+    Building checks what only constructors know (a width that the heads do not divide, too many
+    pairs for a row) and touches no disk.
+
+    Args:
+        settings: From `config.check`.
+
+    Raises:
+        SettingError: A constructor refuses a value; the key is named in full.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.dataset: Dataset = _build("dataset", settings.dataset, Dataset)
+        rows = self.dataset.size("train")
+        if settings.batch_size > rows:
+            raise SettingError(
+                "batch_size",
+                expected=f"at most dataset.num_train={rows}",
+                got=settings.batch_size,
+            )
+        make_mixer = functools.partial(_build, "mixer", settings.mixer, Mixer)
+        with seeds.torch_stream(settings.seed, "init"):
+            self.model: nn.Module = _build(
+                "model", settings.model, nn.Module, make_mixer=make_mixer
+            )
+        seeds.init_parameters(self.model, settings.seed)
+        dtype = torch.float64 if settings.dtype == "float64" else torch.float32
+        self.model.to(device=settings.device, dtype=dtype)
+        self.optimizer: torch.optim.Optimizer = _build(
+            "optimizer",
+            settings.optimizer,
+            torch.optim.Optimizer,
+            params=self.model.parameters(),
+        )
+        per_epoch = math.ceil(rows / settings.batch_size)
+        self.steps = settings.steps or per_epoch * (settings.epochs or 0)
+
+    def mixers(self) -> list[Mixer]:
+        """The model's mixers, first layer first."""
+        return [module for module in self.model.modules() if isinstance(module, Mixer)]
+
+    def describe(self) -> dict[str, Any]:
+        """What is known before training: sizes and seeds."""
+        mixers = self.mixers()
+        states = [mixer.state_size(self.dataset.seq_len) for mixer in mixers]
+        known = [state for state in states if state is not None]
+        return {
+            "parameters": {
+                "total": sum(p.numel() for p in self.model.parameters()),
+                "mixer": sum(p.numel() for mixer in mixers for p in mixer.parameters()),
+            },
+            "state_size": sum(known) if len(known) == len(states) else None,
+            "metric": self.dataset.metric,
+            "higher_is_better": self.dataset.higher_is_better,
+            "chance": self.dataset.chance(),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run's result and where its record lies; `reused` if the record was there before."""
+
+    result: dict[str, Any]
+    folder: RunFolder
+    reused: bool
+
+
+def run(
+    settings: Settings, callbacks: list[Callback], hydra_files: Mapping[str, str] | None = None
+) -> Outcome:
+    """Train, evaluate and leave a record; or return the record that there is.
+
+    A run that was interrupted goes on from its last checkpoint. A process that finds its run being
+    trained by another one waits for that one's record.
+
+    Args:
+        settings: From `config.check`.
+        callbacks: Progress displays.
+        hydra_files: What to put into the record's `.hydra` folder, text by file name.
+
+    Returns:
+        The outcome; a new one's `status` is `completed` or `diverged`.
+
+    Raises:
+        SettingError: A wrong setting; nothing is written.
+        Exception: What training raised, after a `failed` record was written.
+    """
+    experiment = Experiment(settings)
+    folder = folder_of(settings)
+    folder.create()
+    with _locked(folder), _logging_to(folder.log):
+        earlier = folder.read_result()
+        redo = settings.rerun == "all" or (
+            settings.rerun == "failed" and earlier is not None and earlier["status"] == FAILED
+        )
+        if earlier is not None and not redo:
+            return Outcome(earlier, folder, reused=True)
+        if redo:
+            for path in (folder.result, folder.checkpoint, folder.history):
+                path.unlink(missing_ok=True)
+        for name, text in (hydra_files or {}).items():
+            make_folder(folder.path / ".hydra")
+            write_bytes(folder.path / ".hydra" / name, text.encode())
+        return Outcome(_run(experiment, folder, callbacks), folder, reused=False)
+
+
+def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -> dict[str, Any]:
+    settings = experiment.settings
+    torch.set_num_threads(settings.threads)
+    started = datetime.now(timezone.utc)
+    result: dict[str, Any] = {
+        "status": FAILED,
+        "reason": None,
+        "identity": folder.identity,
+        "code_version": code_version(settings),
+        "started": started.isoformat(timespec="seconds"),
+        "seed": settings.seed,
+        "device": settings.device,
+        "threads": settings.threads,
+        "dtype": settings.dtype,
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "versions": {
+            "mixbench": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "numpy", "hydra-core")},
+        },
+        "config": settings.identifying(),
+        **experiment.describe(),
+        "metrics": {},
+    }
+    clock = time.perf_counter()
+    try:
+        result |= _train(experiment, folder, callbacks)
+    except Diverged as error:
+        log.warning("diverged at %s", error)
+        result |= {"status": DIVERGED, "reason": str(error)}
+    except Exception as error:
+        log.error("failed:\n%s", traceback.format_exc())
+        result["reason"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        # Ctrl-C leaves no result, so that the same command goes on from the checkpoint.
+        if result["status"] != FAILED or result["reason"] is not None:
+            result["seconds"] = {"total": time.perf_counter() - clock, **result.get("seconds", {})}
+            write_json(folder.result, result)
+            log.info("%s, record in %s", result["status"], folder.path)
+    return result
+
+
+def _train(
+    experiment: Experiment, folder: RunFolder, callbacks: list[Callback]
+) -> dict[str, Any]:
+    settings, dataset = experiment.settings, experiment.dataset
+    clock = time.perf_counter()
+    rows = {split: dataset.generate(split, settings.seed) for split in SPLITS}
+    data_seconds = time.perf_counter() - clock
+    overlaps = {
+        f"{split}_in_{other}": overlap(rows[split], rows[other])
+        for split, other in (("valid", "train"), ("test", "train"), ("test", "valid"))
+    }
+    if any(overlaps.values()):
+        log.warning("the splits share rows: %s", overlaps)
+    trainer = Trainer(
+        model=experiment.model,
+        dataset=dataset,
+        rows=rows,
+        optimizer=experiment.optimizer,
+        seed=settings.seed,
+        steps=experiment.steps,
+        batch_size=settings.batch_size,
+        schedule=settings.schedule,
+        warmup=settings.warmup,
+        grad_clip=settings.grad_clip,
+        dtype=settings.dtype,
+        device=torch.device(settings.device),
+    )
+    recorder = _Recorder(folder)
+    recorder.resume(trainer)
+    trainer.train([recorder, *callbacks])
+    valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
+    return {
+        "status": COMPLETED,
+        "metrics": {**valid, **trainer.evaluate("test")},
+        "n_cells": trainer.n_cells,
+        "epochs": trainer.epochs,
+        "steps": trainer.step,
+        "overlap": overlaps,
+        "seconds": {"train": trainer.seconds, "data": data_seconds},
+        "tokens_per_second": trainer.rows_seen * dataset.seq_len / trainer.seconds,
+    }
+
+
+class _Recorder(Callback):
+    """Keeps a run's history and checkpoint; the checkpoint is never ahead of the history."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.history: list[dict[str, float]] = []
+
+    def resume(self, trainer: Trainer) -> None:
+        """Put the trainer where the last checkpoint was taken, if there is one."""
+        if not self.folder.checkpoint.exists():
+            return
+        state = torch.load(self.folder.checkpoint, map_location=trainer.device, weights_only=True)
+        trainer.load_state(state)
+        self.history = read_history(self.folder.history)[: trainer.epoch]
+        trainer.seconds = self.history[-1]["seconds"]
+        log.info("going on after epoch %d (step %d)", trainer.epoch, trainer.step)
+
+    def on_step(self, step: Step) -> None:
+        pass
+
+    def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None:
+        self.history.append(
+            {
+                "epoch": epoch.epoch,
+                "step": epoch.step,
+                **epoch.metrics,
+                "lr": epoch.lr,
+                "seconds": round(epoch.seconds, 3),
+            }
+        )
+        write_history(self.folder.history, self.history)
+        buffer = io.BytesIO()
+        torch.save(trainer.state(), buffer)
+        write_bytes(self.folder.checkpoint, buffer.getvalue())
+        log.info("epoch %d: %s", epoch.epoch, epoch.metrics)
+
+
+Built = TypeVar("Built")
+
+
+def _build(section: str, node: Mapping[str, Any], kind: type[Built], **supplied: Any) -> Built:
+    cls = target(section, node)
+    if not (isinstance(cls, type) and issubclass(cls, kind)):
+        raise SettingError(
+            f"{section}._target_",
+            expected=f"a subclass of {kind.__module__}.{kind.__qualname__}",
+            got=node["_target_"],
+        )
+    arguments = {key: value for key, value in node.items() if key != "_target_"}
+    try:
+        return cls(**arguments, **supplied)
+    except SettingError as error:
+        raise error.within(section) from error
+
+
+@contextmanager
+def _locked(folder: RunFolder) -> Iterator[None]:
+    """Hold the folder against other processes; the lock goes when its holder dies."""
+    lock = FileLock(folder.lock)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is at this run, waiting for it: {folder.path}", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Write what mixbench logs to the run's log as well."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("mixbench")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,1 @@
+"""Sequence mixers, one a file: projections and gates around an op."""

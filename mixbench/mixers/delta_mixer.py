@@ -1,0 +1,104 @@
+"""What the gated-delta-rule mixers share: convolution, content projections and gates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mixbench.errors import SettingError
+from mixbench.mixers.mixer import Mixer, at_least, head_width
+from mixbench.mixers.short_convolution import ShortConvolution
+
+
+class Gates(nn.Module):
+    """Retention and write gates, `[B, T, D] -> [B, T, H]` twice.
+
+    One linear layer with 2H outputs, all a-gates first: `a = 0.999 sigmoid(g_a) + 1e-4`,
+    `b = sigmoid(g_b)`. `retention_init` is added to the initial bias of the a-gates.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, retention_init: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.retention_init = retention_init
+        self.proj = nn.Linear(d_model, 2 * num_heads)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        self.proj.reset_parameters()
+        with torch.no_grad():
+            self.proj.bias[: self.num_heads] += self.retention_init
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        gate_a, gate_b = self.proj(x).split(self.num_heads, dim=-1)
+        return 0.999 * torch.sigmoid(gate_a) + 1e-4, torch.sigmoid(gate_b)
+
+
+class DeltaMixer(Mixer):
+    """Base of the mixers whose memory cells follow the gated delta rule. Causal only.
+
+    Args:
+        d_model: Model width D.
+        causal: Must be true.
+        num_heads: Heads H.
+        key_width: Key width K of a head; `d_model / num_heads` if None.
+        value_width: Value width V of a head; `d_model / num_heads` if None.
+        conv_width: Taps of the short convolution.
+        conv_init_std: Standard deviation of its initial weights; `1 / sqrt(conv_width)` if None.
+        retention_init: Added to the bias of the retention gates; larger keeps more
+            (0: about 0.5, 4: about 0.98, 9: about 0.999 a step).
+        out_gate_init: Initial value of the scalar gate on the output.
+
+    Raises:
+        SettingError: `causal` is false; a width or `num_heads` that does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        causal: bool,
+        num_heads: int,
+        key_width: int | None,
+        value_width: int | None,
+        conv_width: int,
+        conv_init_std: float | None,
+        retention_init: float,
+        out_gate_init: float,
+    ) -> None:
+        super().__init__(d_model=d_model, causal=causal)
+        if not causal:
+            raise SettingError(
+                "causal", expected="true (delta-rule memories only look back)", got=causal
+            )
+        at_least("num_heads", num_heads, 1)
+        key_width = head_width(d_model, num_heads) if key_width is None else key_width
+        value_width = head_width(d_model, num_heads) if value_width is None else value_width
+        at_least("key_width", key_width, 1)
+        at_least("value_width", value_width, 1)
+        self.num_heads = num_heads
+        self.key_width = key_width
+        self.value_width = value_width
+        self.out_gate_init = out_gate_init
+        self.conv = ShortConvolution(d_model, conv_width, conv_init_std)
+        self.q_proj = nn.Linear(d_model, num_heads * key_width)
+        self.k_proj = nn.Linear(d_model, num_heads * key_width)
+        self.v_proj = nn.Linear(d_model, num_heads * value_width)
+        self.gates = Gates(d_model, num_heads, retention_init)
+        self.o_proj = nn.Linear(num_heads * value_width, d_model)
+        self.out_gate = nn.Parameter(torch.empty(1))
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.out_gate, self.out_gate_init)
+
+    def content(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Unit queries and keys `[B, T, H, K]` and values `[B, T, H, V]` of convolved inputs."""
+        q = F.normalize(self.q_proj(x).unflatten(-1, (self.num_heads, -1)), dim=-1)
+        k = F.normalize(self.k_proj(x).unflatten(-1, (self.num_heads, -1)), dim=-1)
+        return q, k, self.v_proj(x).unflatten(-1, (self.num_heads, -1))
+
+    @property
+    def cell_size(self) -> int:
+        """Numbers in one memory cell, over all heads."""
+        return self.num_heads * self.key_width * self.value_width

@@ -1,0 +1,62 @@
+"""What every sequence mixer is, and the check its constructor arguments share."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from mixbench.errors import SettingError
+
+
+class Mixer(nn.Module):
+    """A layer that mixes information along time, `[B, T, D] -> [B, T, D]`, without a residual.
+
+    A subclass names `d_model`, `causal` and its own knobs in its constructor (no `**kwargs`: the
+    constructor's arguments are the configuration's keys) and implements `forward`.
+
+    Special initial values: put them in `reset_parameters()` and call it at the end of the
+    constructor. mixbench then draws every layer inside from a stream named after its path and calls
+    `reset_parameters()` last, so that parameters shared by name and shape with another mixer start
+    equal. A mixer without `reset_parameters` keeps exactly what its constructor made.
+
+    Args:
+        d_model: Model width D.
+        causal: Whether the output at t may depend on inputs up to t only.
+    """
+
+    n_cells: Tensor | None = None
+    """Memory cells in use after the last forward pass, `[B]`; None for mixers without cells."""
+
+    def __init__(self, *, d_model: int, causal: bool) -> None:
+        super().__init__()
+        if d_model < 1:
+            raise SettingError("d_model", expected="at least 1", got=d_model)
+        self.d_model = d_model
+        self.causal = causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, T, D] -> [B, T, D]`."""
+        raise NotImplementedError
+
+    def state_size(self, seq_len: int) -> int | None:
+        """Numbers held after `seq_len` tokens when streaming; None where the mixer does not say."""
+        return None
+
+
+def at_least(key: str, value: float, bound: float) -> None:
+    """Refuse a setting below `bound`."""
+    if not value >= bound:
+        raise SettingError(key, expected=f"at least {bound}", got=value)
+
+
+def head_width(d_model: int, num_heads: int) -> int:
+    """`d_model / num_heads`, refusing head numbers that do not divide it."""
+    at_least("num_heads", num_heads, 1)
+    if d_model % num_heads:
+        divisors = [str(h) for h in range(1, d_model + 1) if d_model % h == 0]
+        raise SettingError(
+            "num_heads",
+            expected=f"a divisor of d_model={d_model}",
+            got=num_heads,
+            fix=f"choose one of {', '.join(divisors)}",
+        )
+    return d_model // num_heads

@@ -1,0 +1,46 @@
+"""The short causal convolution that the recall mixers put before their projections."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from mixbench.mixers.mixer import at_least
+
+
+class ShortConvolution(nn.Module):
+    """Causal depthwise convolution over time, `[B, T, D] -> [B, T, D]`.
+
+    Args:
+        d_model: Channels D.
+        width: Taps: the token itself and the `width - 1` before it.
+        init_std: Standard deviation of the initial weights; `1 / sqrt(width)` if None. The bias
+            starts at zero.
+    """
+
+    def __init__(self, d_model: int, width: int, init_std: float | None = None) -> None:
+        super().__init__()
+        at_least("conv_width", width, 1)
+        self.width = width
+        self.init_std = width**-0.5 if init_std is None else init_std
+        self.conv = nn.Conv1d(d_model, d_model, width, groups=d_model)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.conv.weight, std=self.init_std)
+        assert self.conv.bias is not None
+        nn.init.zeros_(self.conv.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # One multiply-add per tap over contiguous [B, T, D]: on a CPU several times faster than
+        # a grouped Conv1d, and no transposes.
+        T = x.shape[1]
+        out = x * self.conv.weight[:, 0, -1] + self.conv.bias
+        for shift in range(1, min(self.width, T)):
+            tap = self.conv.weight[:, 0, -1 - shift]
+            out[:, shift:] += x[:, : T - shift] * tap
+        return out
+
+    @property
+    def state_size(self) -> int:
+        """Numbers held per sequence when streaming: the last `width - 1` inputs."""
+        return (self.width - 1) * self.conv.in_channels

@@ -1,0 +1,159 @@
+"""Run records on disk: where they lie, how they are written and found. Never imports torch.
+
+A run's folder is `OUTPUT_DIR/runs/<dataset>-<mixer>-seed<n>-<identity>` and holds
+
+    .hydra/        the composed configuration, as Hydra writes it
+    run.log        what happened, tracebacks included
+    history.csv    one line an epoch
+    checkpoint.pt  the state at the end of the last epoch
+    result.json    written last, in one piece; without it there is no result
+
+The identity is a hash of all settings that influence the result and of the code that computes it,
+so the same command finds its record again, and a changed setting never does.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mixbench.config import GROUPS, Settings
+from mixbench.errors import SettingError
+
+COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
+
+_PACKAGE = Path(__file__).parent
+# Modules that show or find results; everything else in the package can influence them.
+_PRESENTATION = {"cli.py", "errors.py", "progress.py", "records.py", "summary.py", "sweeper.py"}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder, existing or not."""
+
+    path: Path
+    identity: str
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.csv"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.pt"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "run.log"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    def read_result(self) -> dict[str, Any] | None:
+        """The result, or None where the run has none."""
+        try:
+            result = json.loads(self.result.read_text())
+        except FileNotFoundError:
+            return None
+        assert isinstance(result, dict)
+        return result
+
+    def create(self) -> None:
+        """Make the folder.
+
+        Raises:
+            SettingError: It cannot be made or written to.
+        """
+        make_folder(self.path)
+
+
+def make_folder(path: Path, *, new: bool = False) -> None:
+    """Make a folder below `output_dir`; with `new` it must not exist yet.
+
+    Raises:
+        SettingError: It cannot be made or written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=not new)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(f"no permission to write in {path}")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingError(
+            "output_dir", expected="a folder that can be written", got=f"{path} ({reason})"
+        ) from error
+
+
+def folder_of(settings: Settings) -> RunFolder:
+    """Where this run's record lies, or will lie."""
+    identity = identity_of(settings)
+    names = [getattr(settings, group)["_target_"].split(".")[-2] for group in ("dataset", "mixer")]
+    name = f"{names[0]}-{names[1]}-seed{settings.seed}-{identity}"
+    return RunFolder(Path(settings.output_dir).absolute() / "runs" / name, identity)
+
+
+def identity_of(settings: Settings) -> str:
+    """12 hex digits over the settings and the code; equal if the results must be equal."""
+    text = json.dumps([settings.identifying(), code_version(settings)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def code_version(settings: Settings) -> str:
+    """A hash of the sources that can influence a result: mixbench's own and the user's targets'."""
+    sources = [path for path in _PACKAGE.rglob("*.py") if path.name not in _PRESENTATION]
+    for group in GROUPS:
+        module = getattr(settings, group)["_target_"].rpartition(".")[0]
+        if not module.startswith(("mixbench.", "torch.")):
+            spec = importlib.util.find_spec(module)
+            if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
+                sources.append(Path(spec.origin))
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        name = path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else path.name
+        digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write in one piece: readers see the old file or the whole new one."""
+    write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write in one piece, on the disk when it returns."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_history(path: Path, rows: list[dict[str, float]]) -> None:
+    """One line an epoch; columns from the first row."""
+    lines = [",".join(rows[0])] + [",".join(map(repr, row.values())) for row in rows]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
+
+
+def read_history(path: Path) -> list[dict[str, float]]:
+    """The lines of a history."""
+    with path.open(newline="") as file:
+        return [
+            {key: int(text) if text.isdigit() else float(text) for key, text in row.items()}
+            for row in csv.DictReader(file)
+        ]

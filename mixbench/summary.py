@@ -1,0 +1,110 @@
+"""Tables at the end of a run and of a grid, from the records. Never imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from mixbench.records import COMPLETED
+
+SPLITS = ("valid", "test")
+
+
+def run_table(result: Mapping[str, Any], folder: Path) -> Table:
+    """What one run gave and what it took."""
+    config = result["config"]
+    title = f"{_short(config['mixer'])} on {_short(config['dataset'])}, seed {result['seed']}"
+    table = Table(title=Text(title), show_header=False, title_justify="left", min_width=60)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("status", _status(result))
+    chance = result["chance"]
+    names = [name.partition("/")[2] for name in result["metrics"] if name.startswith("valid/")]
+    for name in names:
+        values = [f"{split} {_number(result['metrics'][f'{split}/{name}'])}" for split in SPLITS]
+        if name in chance:
+            values.append(f"chance {_number(chance[name])}")
+        table.add_row(name.replace("_", " "), "   ".join(values))
+    for name in chance.keys() - set(names):
+        table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
+    parameters = result["parameters"]
+    table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")
+    cells, state = result.get("n_cells"), result["state_size"]
+    if state is not None:
+        bound = "at most " if cells is not None else ""
+        table.add_row("state size", f"{bound}{state:,} numbers a sequence, all layers")
+    if cells is not None:
+        table.add_row("cells", f"{cells:,} in the fullest layer and test sequence")
+    if result["status"] == COMPLETED:
+        seconds = result["seconds"]
+        table.add_row("steps", f"{result['steps']:,} in {result['epochs']} epochs")
+        table.add_row(
+            "seconds",
+            f"{seconds['total']:.1f}   training {seconds['train']:.1f}   data {seconds['data']:.2f}",
+        )
+        table.add_row("tokens/s", f"{result['tokens_per_second']:,.0f} in training")
+        shared = {name: rows for name, rows in result["overlap"].items() if rows}
+        if shared:
+            table.add_row("shared rows", ", ".join(f"{n} {k}" for k, n in shared.items()))
+    table.add_row("record", Text(_path(folder)))
+    return table
+
+
+def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, Path]]) -> Table:
+    """One line a job of a grid.
+
+    Args:
+        jobs: For each its overrides, its result (None if it left none) and its folder.
+    """
+    settings = [dict(_split(override) for override in overrides) for overrides, _, _ in jobs]
+    keys = list(dict.fromkeys(key for setting in settings for key in setting))
+    varying = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
+    metrics = [
+        name
+        for _, result, _ in jobs
+        if result is not None
+        for name in (f"valid/{result['metric']}", f"test/{result['metric']}")
+    ]
+    metrics = list(dict.fromkeys(metrics))
+    table = Table(title=f"{len(jobs)} runs", title_justify="left")
+    for name in [*varying, "status", *metrics, "seconds", "record"]:
+        table.add_column(Text(name), overflow="fold", justify="left" if name == "record" else "right")
+    for setting, (_, result, folder) in zip(settings, jobs, strict=True):
+        cells = [Text(setting.get(key, "")) for key in varying]
+        if result is None:
+            cells += [Text("no record", style="red"), *(Text("") for _ in metrics), Text("")]
+        else:
+            cells.append(_status(result))
+            values = [result["metrics"].get(name) for name in metrics]
+            cells += [Text("" if value is None else _number(value)) for value in values]
+            cells.append(Text(f"{result['seconds']['total']:.1f}"))
+        table.add_row(*cells, Text(folder.name))
+    return table
+
+
+def _status(result: Mapping[str, Any]) -> Text:
+    if result["status"] == COMPLETED:
+        return Text(COMPLETED, style="green")
+    return Text(f"{result['status']}: {result['reason']}", style="red")
+
+
+def _short(node: Mapping[str, Any]) -> str:
+    return str(node["_target_"]).split(".")[-2]
+
+
+def _split(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key, value
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if abs(value) >= 1e-3 or value == 0 else f"{value:.1e}"
+
+
+def _path(folder: Path) -> str:
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

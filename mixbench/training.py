@@ -1,0 +1,268 @@
+"""The training loop. It knows models, arrays and callbacks; it knows no files and no configuration."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mixbench import seeds
+from mixbench.datasets.dataset import IGNORE, Dataset, Rows, Split
+
+Schedule = Literal["one_cycle", "constant"]
+Dtype = Literal["float32", "float64", "bfloat16"]
+
+_EVALUATION_BATCH = 256
+
+
+class Diverged(Exception):
+    """Training met a number that is not finite.
+
+    Attributes:
+        step: Optimizer step, counted from 1, at which it was met.
+        what: What was not finite: a loss, or the gradient of a named parameter.
+    """
+
+    def __init__(self, step: int, what: str) -> None:
+        super().__init__(f"step {step}: {what} is not finite")
+        self.step = step
+        self.what = what
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch left: the line of the history."""
+
+    epoch: int
+    step: int
+    metrics: dict[str, float]
+    lr: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where training stands after an optimizer step, for progress displays."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+
+
+class Callback(Protocol):
+    """Told about every step and every epoch; a checkpoint can be taken at an epoch's end."""
+
+    def on_step(self, step: Step) -> None: ...
+
+    def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None: ...
+
+
+class Trainer:
+    """Trains a model on a dataset and evaluates it.
+
+    Every epoch visits all train rows once, in an order that depends on the seed and the epoch only.
+    The optimizer step is preceded by clipping the gradient's norm; a loss or gradient that is not
+    finite raises `Diverged`.
+
+    Args:
+        model: Called with tokens `[B, T]` and a mask of asked positions; gives their logits.
+        dataset: The task.
+        rows: Its splits.
+        optimizer: Over the model's parameters; its learning rate is the schedule's peak.
+        seed: Keys the order and the noise stream (dropout and the like).
+        steps: Optimizer steps in all.
+        batch_size: Rows a step; the last step of an epoch takes what is left.
+        schedule: `one_cycle` (linear up over `warmup`, then cosine down) or `constant`.
+        warmup: Share of the steps in which a one-cycle schedule rises.
+        grad_clip: Largest gradient norm; None for no limit.
+        dtype: `float32`, `float64`, or `bfloat16` (autocast over float32 parameters).
+        device: Where the model lives.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        dataset: Dataset,
+        rows: dict[Split, Rows],
+        optimizer: torch.optim.Optimizer,
+        seed: int,
+        steps: int,
+        batch_size: int,
+        schedule: Schedule,
+        warmup: float,
+        grad_clip: float | None,
+        dtype: Dtype,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.dataset = dataset
+        self.rows = rows
+        self.optimizer = optimizer
+        self.seed = seed
+        self.steps = steps
+        self.batch_size = batch_size
+        self.grad_clip = grad_clip
+        self.dtype = dtype
+        self.device = device
+        self.steps_per_epoch = math.ceil(len(rows["train"]) / batch_size)
+        self.epochs = math.ceil(steps / self.steps_per_epoch)
+        self.step = 0
+        self.epoch = 0
+        self.seconds = 0.0
+        self.n_cells: int | None = None
+        self.scheduler = _scheduler(optimizer, schedule, steps, warmup)
+
+    @property
+    def rows_seen(self) -> int:
+        """Train rows in all steps so far, repetitions counted."""
+        epochs, steps = divmod(self.step, self.steps_per_epoch)
+        n = len(self.rows["train"])
+        return epochs * n + min(steps * self.batch_size, n)
+
+    def train(self, callbacks: list[Callback]) -> None:
+        """Train to the last step, from the first one or from where `load_state` put it.
+
+        Raises:
+            Diverged: A loss or gradient is not finite.
+        """
+        inputs, targets = self._tensors("train")
+        with seeds.torch_stream(self.seed, "noise", self.epoch):
+            while self.step < self.steps:
+                started = time.perf_counter()
+                losses = []
+                self.model.train()
+                for index in self._batches():
+                    loss = self._train_step(inputs[index], targets[index])
+                    losses.append(loss)
+                    place = Step(self.epoch + 1, self.epochs, self.step, self.steps, loss)
+                    for callback in callbacks:
+                        callback.on_step(place)
+                self.epoch += 1
+                self.seconds += time.perf_counter() - started
+                metrics = {"train/loss": float(np.mean(losses)), **self.evaluate("valid")}
+                lr = self.optimizer.param_groups[0]["lr"]
+                # A stream per epoch: a resumed run needs no generator state to go on bit for bit.
+                torch.manual_seed(seeds.stream_seed(self.seed, "noise", self.epoch))
+                for callback in callbacks:
+                    callback.on_epoch(Epoch(self.epoch, self.step, metrics, lr, self.seconds), self)
+
+    def evaluate(self, split: Split) -> dict[str, float]:
+        """Loss and metrics of a split, named `split/metric`.
+
+        The largest number of memory cells that the model reports on the way is kept in `n_cells`.
+
+        Raises:
+            Diverged: The loss is not finite.
+        """
+        inputs, targets = self._tensors(split)
+        predictions = torch.full_like(targets, IGNORE)
+        total = 0.0
+        self.model.eval()
+        with torch.no_grad():
+            for start in range(0, len(inputs), _EVALUATION_BATCH):
+                index = slice(start, start + _EVALUATION_BATCH)
+                logits, asked, labels = self._logits(inputs[index], targets[index])
+                total += float(F.cross_entropy(logits.double(), labels, reduction="sum"))
+                predictions[index][asked] = logits.argmax(-1)
+                cells = getattr(self.model, "n_cells", None)
+                if cells is not None:
+                    self.n_cells = max(cells, self.n_cells or 0)
+        if not math.isfinite(total):
+            raise Diverged(self.step, f"the {split} loss")
+        loss = total / int((targets != IGNORE).sum())
+        metrics = self.dataset.metrics(predictions.cpu().numpy(), self.rows[split].targets)
+        return {f"{split}/{name}": value for name, value in {"loss": loss, **metrics}.items()}
+
+    def state(self) -> dict[str, Any]:
+        """All that later steps depend on; plain containers and tensors only."""
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a `state()` taken at the end of an epoch."""
+        self.step = state["step"]
+        self.epoch = state["epoch"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+
+    def _tensors(self, split: Split) -> tuple[Tensor, Tensor]:
+        rows = self.rows[split]
+        return (
+            torch.from_numpy(rows.inputs).to(self.device),
+            torch.from_numpy(rows.targets).to(self.device),
+        )
+
+    def _batches(self) -> Iterator[Tensor]:
+        """Row numbers of the epoch's batches, cut where the steps run out."""
+        n = len(self.rows["train"])
+        order = seeds.stream(self.seed, "order", self.epoch).permutation(n)
+        for start in range(0, n, self.batch_size):
+            if self.step == self.steps:
+                return
+            yield torch.from_numpy(order[start : start + self.batch_size]).to(self.device)
+
+    def _train_step(self, inputs: Tensor, targets: Tensor) -> float:
+        self.optimizer.zero_grad(set_to_none=True)
+        logits, _, labels = self._logits(inputs, targets)
+        loss = F.cross_entropy(logits, labels)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise Diverged(self.step + 1, "the training loss")
+        loss.backward()
+        limit = math.inf if self.grad_clip is None else self.grad_clip
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        if not math.isfinite(norm.item()):
+            raise Diverged(self.step + 1, f"the gradient of {_not_finite(self.model)}")
+        self.optimizer.step()
+        self.scheduler.step()
+        self.step += 1
+        return value
+
+    def _logits(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits at asked positions `[M, N]`, the mask `[B, T]` and the labels `[M]`."""
+        asked = targets != IGNORE
+        autocast: AbstractContextManager[object] = nullcontext()
+        if self.dtype == "bfloat16":
+            autocast = torch.autocast(self.device.type, torch.bfloat16)
+        with autocast:
+            logits = self.model(inputs, asked)
+        return logits if self.dtype == "float64" else logits.float(), asked, targets[asked]
+
+
+def _scheduler(
+    optimizer: torch.optim.Optimizer, schedule: Schedule, steps: int, warmup: float
+) -> torch.optim.lr_scheduler.LRScheduler:
+    if schedule == "constant":
+        return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    # One step more than is taken: the scheduler moves past the last one after it.
+    return torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        max_lr=[group["lr"] for group in optimizer.param_groups],
+        total_steps=steps + 1,
+        pct_start=warmup,
+        cycle_momentum=False,
+    )
+
+
+def _not_finite(model: nn.Module) -> str:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+            return name
+    return "the parameters together (its norm overflows)"
