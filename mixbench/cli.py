@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException, ValidationError
-from rich.console import Console
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
-from mixbench.config import check
+from mixbench.config import check, mistyped, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest
 from mixbench.progress import display
-from mixbench.summary import run_table
+from mixbench.summary import make_console, run_table
 
 
 def _config_folder() -> str:
@@ -28,25 +35,74 @@ def _config_folder() -> str:
 
 @hydra.main(version_base="1.3", config_path=_config_folder(), config_name="train")
 def train(cfg: DictConfig) -> float | None:
-    """Train one configuration and show its summary.
+    """Train one configuration, leave its record and show its summary.
 
     Returns:
-        The validation metric; None if training diverged.
+        The validation metric.
 
     Raises:
-        SettingError: A wrong setting.
-        RunsFailed: Training diverged, or an earlier record of this run says that it failed.
+        SettingError: A wrong setting, in a job of a grid; a single run prints it and exits.
+        RunsFailed: The run did not complete; likewise.
     """
+    try:
+        return _train(cfg)
+    except (SettingError, RunsFailed) as error:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise
+        # Leave from here: Hydra would print a second line of its own about the exception.
+        _leave(error)
+
+
+def main() -> None:
+    """Entry point of the console script.
+
+    A user's mistake is one line on standard error and exit code 2; runs that failed or diverged
+    give exit code 1. Any other error is a programming error and keeps its traceback.
+    """
+    # Hydra would otherwise print its own lines and exit; this hands us the exception.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    sys.argv[1:] = _flags_first(sys.argv[1:])
+    try:
+        train()
+    except (SettingError, RunsFailed) as error:
+        _leave(error)
+    except (HydraException, OmegaConfBaseException) as error:
+        _leave(_as_setting_error(error))
+    except ValueError as error:
+        if not str(error).startswith("Config group override"):  # Hydra's word for mixer=null
+            raise
+        _leave(RunsFailed(str(error)), code=2)
+    except KeyboardInterrupt:
+        _leave(RunsFailed("interrupted; the same command goes on from the last epoch"), code=130)
+
+
+def _flags_first(arguments: list[str]) -> list[str]:
+    """Hydra's parser refuses flags between overrides, as in `mixer=lattice -m lr=1e-3,3e-3`."""
+    overrides = get_args_parser().parse_intermixed_args(arguments).overrides
+    flags = list(arguments)
+    for override in overrides:
+        flags.remove(override)
+    return [*flags, *overrides]
+
+
+def _train(cfg: DictConfig) -> float:
+    hydra_cfg = HydraConfig.get()
+    settings = check(cfg, typed_overrides(hydra_cfg))
     from mixbench.experiment import run
 
-    hydra_cfg = HydraConfig.get()
-    settings = check(cfg, [*hydra_cfg.overrides.task, *hydra_cfg.overrides.hydra])
+    console = make_console()
+    if hydra_cfg.mode == RunMode.MULTIRUN:
+        console.print(
+            f"run {hydra_cfg.job.num + 1}: {hydra_cfg.job.override_dirname}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     files = {
         "config.yaml": OmegaConf.to_yaml(cfg),
         "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra_cfg})),
         "overrides.yaml": OmegaConf.to_yaml(hydra_cfg.overrides.task),
     }
-    console = Console()
     with display(console) as callback:
         outcome = run(settings, [callback], files)
     result = outcome.result
@@ -56,7 +112,8 @@ def train(cfg: DictConfig) -> float | None:
             highlight=False,
             soft_wrap=True,
         )
-    console.print(run_table(result, outcome.folder.path))
+    if hydra_cfg.mode != RunMode.MULTIRUN:  # a grid ends in one table of all its runs
+        console.print(run_table(result, outcome.folder.path))
     if result["status"] != "completed":
         raise RunsFailed(f"the run {result['status']}: {result['reason']}")
     score = result["metrics"][f"valid/{result['metric']}"]
@@ -64,69 +121,43 @@ def train(cfg: DictConfig) -> float | None:
     return score
 
 
-def main() -> None:
-    """Entry point of the console script.
-
-    A user's mistake is one line on standard error and exit code 2; runs that failed or diverged
-    give exit code 1. Any other error is a programming error and keeps its traceback.
-    """
-    # Hydra would otherwise print its own text and leave; this hands us the exception.
-    show_all = os.environ.setdefault("HYDRA_FULL_ERROR", "1") == "1" and "MIXBENCH_DEBUG" in os.environ
-    try:
-        train()
-    except SettingError as error:
-        _leave(str(error), 2, show_all)
-    except RunsFailed as error:
-        _leave(str(error), 1, show_all)
-    except (HydraException, OmegaConfBaseException) as error:
-        _leave(_one_line(error), 2, show_all)
-    except KeyboardInterrupt:
-        _leave("interrupted; the same command goes on from the last epoch", 130, show_all)
-
-
-def _leave(message: str, code: int, show_traceback: bool) -> None:
-    if show_traceback:
-        raise
-    print(f"mixbench: {message}", file=sys.stderr)
+def _leave(error: SettingError | RunsFailed, code: int | None = None) -> NoReturn:
+    print(f"mixbench: {' '.join(str(error).split())}", file=sys.stderr)
+    if code is None:
+        code = 2 if isinstance(error, SettingError) else 1
     sys.exit(code)
 
 
-def _one_line(error: Exception) -> str:
+def _as_setting_error(error: Exception) -> SettingError:
     """What Hydra or OmegaConf says in several lines, as one that names the key."""
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return SettingError(
+            group,
+            expected=f"one of {', '.join(sorted(error.options))}",
+            got=name,
+            fix=nearest(name, error.options),
+        )
+    if isinstance(error, OverrideParseException):
+        return SettingError("override", expected="key=value", got=error.override)
     cause: BaseException = error
     while not isinstance(cause, OmegaConfBaseException) and cause.__cause__ is not None:
         cause = cause.__cause__
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return str(
-            SettingError(
-                group,
-                expected=f"one of {', '.join(sorted(error.options))}",
-                got=name,
-                fix=nearest(name, error.options),
-            )
-        )
-    if isinstance(error, OverrideParseException):
-        return f"override {error.override!r} cannot be parsed: {error.message.splitlines()[0]}"
-    if isinstance(cause, ValidationError) and cause.full_key:
-        return f"{cause.full_key}: {(cause.msg or str(cause)).splitlines()[0]}"
-    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
-        return _unknown_key(cause)
-    return " ".join(str(error).split())
-
-
-def _unknown_key(error: OmegaConfBaseException) -> str:
-    key = str(error.full_key)
-    parent = error.parent_node
-    known = [str(name) for name in parent] if isinstance(parent, DictConfig) else []
-    section = key.rpartition(".")[0]
-    return str(
-        SettingError(
-            key,
-            expected=f"a key of {section or 'the configuration'} ({', '.join(known)})",
-            got="an unknown one",
-            fix=nearest(key.rpartition(".")[2], known),
-        )
+    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
+        return SettingError("configuration", expected="one that composes", got=str(error))
+    key = str(cause.full_key)
+    _, merging, typed = str(error).partition(f"Error merging override {key}=")
+    if merging and isinstance(cause, ValidationError):
+        return mistyped(key, typed)
+    if not isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
+        return SettingError(key, expected="a value", got=cause.msg or str(cause))
+    parent = cause.parent_node
+    known = [str(name) for name in parent if name != "hydra"] if parent is not None else []
+    return SettingError(
+        key,
+        expected=f"one of the keys {', '.join(known)}",
+        got="an unknown one",
+        fix=nearest(key.rpartition(".")[2], known),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,6 +24,14 @@ from mixbench.errors import SettingError, nearest
 GROUPS = ("dataset", "model", "mixer", "optimizer")
 # Folders are ours to name, since a record's folder is found again by the run's identity.
 _OWN_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
+
+
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+}
 
 
 @dataclass
@@ -99,7 +107,7 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
 
     Args:
         cfg: The composed configuration, without the `hydra` node.
-        overrides: What the user typed, to tell a default from a wish.
+        overrides: What the user typed (`typed_overrides`), to tell a default from a wish.
 
     Raises:
         SettingError: The first thing that is wrong.
@@ -112,6 +120,15 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     if {"epochs", "steps"} <= typed and cfg.epochs is not None and cfg.steps is not None:
         raise SettingError("steps", expected="either epochs or steps", got="both")
     values = _resolve(cfg)
+    known = [field.name for field in fields(Settings)]
+    for key in values:
+        if key not in known:
+            raise SettingError(
+                key,
+                expected=f"one of the keys {', '.join(known)}",
+                got="an unknown one",
+                fix=nearest(key, known),
+            )
     if values["steps"] is not None:
         values["epochs"] = None
     elif values["epochs"] is None:
@@ -138,7 +155,14 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     return Settings(**values)
 
 
-def target(section: str, node: Mapping[str, Any]) -> Callable[..., Any]:
+def typed_overrides(hydra_cfg: Any) -> list[str]:
+    """What the user typed, from the `hydra` node; as text, without following interpolations."""
+    overrides = OmegaConf.to_container(hydra_cfg.overrides, resolve=False)
+    assert isinstance(overrides, dict)
+    return [*overrides["task"], *overrides["hydra"]]
+
+
+def target(section: str, node: Mapping[str, Any]) -> type[Any]:
     """The class that a group's `_target_` names.
 
     Raises:
@@ -159,7 +183,7 @@ def target(section: str, node: Mapping[str, Any]) -> Callable[..., Any]:
             expected="the dotted path of a class that imports",
             got=f"{path} ({type(cause).__name__}: {reason[-1]})",
         ) from error
-    if not callable(found):
+    if not isinstance(found, type):
         raise SettingError(f"{section}._target_", expected="a class", got=path)
     return found
 
@@ -189,10 +213,16 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
         if not math.isfinite(value):
             raise SettingError(key, expected="a finite number", got=value)
         return float(value)
-    if hint in (int, float, bool, str) and type(value) is not hint:
-        kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-        raise SettingError(key, expected=kinds[hint], got="null" if value is None else value)
+    if hint in _KINDS and type(value) is not hint:
+        raise SettingError(key, expected=_KINDS[hint], got="null" if value is None else value)
     return value
+
+
+def mistyped(key: str, value: str) -> SettingError:
+    """The error for a top-level key that was given a value of another type than the schema's."""
+    hint = get_type_hints(TrainSchema).get(key, Any)
+    options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
+    return SettingError(key, expected=_KINDS.get(options[0], "another type"), got=value)
 
 
 def _resolve(cfg: DictConfig) -> dict[str, Any]:
@@ -235,7 +265,7 @@ def _check_group(group: str, node: Any) -> dict[str, Any]:
     for name in _SUPPLIED.get(group, set()):
         parameters.pop(name, None)
     try:
-        hints = get_type_hints(cls.__init__ if inspect.isclass(cls) else cls)
+        hints = get_type_hints(cls.__init__)
     except (NameError, TypeError):  # a user's annotations may not resolve; then types go unchecked
         hints = {}
     checked = {}

@@ -24,7 +24,9 @@ class SettingError(ValueError):
         super().__init__(key, expected, got, fix)
 
     def __str__(self) -> str:
-        line = f"{self.key}: expected {self.expected}, got {self.got}"
+        got = "an empty string" if self.got == "" else self.got
+        got = str(got).lower() if isinstance(got, bool) else got
+        line = f"{self.key}: expected {self.expected}, got {got}"
         if self.fix:
             line += f"; {self.fix}"
         return " ".join(line.split())

@@ -60,7 +60,7 @@ class Experiment:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.dataset: Dataset = _build("dataset", settings.dataset, Dataset)
+        self.dataset = _build("dataset", settings.dataset, Dataset)  # type: ignore[type-abstract]
         rows = self.dataset.size("train")
         if settings.batch_size > rows:
             raise SettingError(
@@ -197,16 +197,15 @@ def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -
     return result
 
 
-def _train(
-    experiment: Experiment, folder: RunFolder, callbacks: list[Callback]
-) -> dict[str, Any]:
+def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -> dict[str, Any]:
     settings, dataset = experiment.settings, experiment.dataset
     clock = time.perf_counter()
     rows = {split: dataset.generate(split, settings.seed) for split in SPLITS}
     data_seconds = time.perf_counter() - clock
     overlaps = {
-        f"{split}_in_{other}": overlap(rows[split], rows[other])
-        for split, other in (("valid", "train"), ("test", "train"), ("test", "valid"))
+        "valid_in_train": overlap(rows["valid"], rows["train"]),
+        "test_in_train": overlap(rows["test"], rows["train"]),
+        "test_in_valid": overlap(rows["test"], rows["valid"]),
     }
     if any(overlaps.values()):
         log.warning("the splits share rows: %s", overlaps)
@@ -282,7 +281,7 @@ Built = TypeVar("Built")
 
 def _build(section: str, node: Mapping[str, Any], kind: type[Built], **supplied: Any) -> Built:
     cls = target(section, node)
-    if not (isinstance(cls, type) and issubclass(cls, kind)):
+    if not issubclass(cls, kind):
         raise SettingError(
             f"{section}._target_",
             expected=f"a subclass of {kind.__module__}.{kind.__qualname__}",
@@ -293,6 +292,13 @@ def _build(section: str, node: Mapping[str, Any], kind: type[Built], **supplied:
         return cls(**arguments, **supplied)
     except SettingError as error:
         raise error.within(section) from error
+    except (TypeError, ValueError) as error:
+        if kind is not torch.optim.Optimizer:
+            raise
+        # PyTorch's optimizers check their own arguments.
+        raise SettingError(
+            section, expected=f"arguments that {node['_target_']} accepts", got=str(error)
+        ) from error
 
 
 @contextmanager

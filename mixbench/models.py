@@ -14,7 +14,7 @@ Residual = Literal["normalised", "prenorm"]
 
 
 class SwiGLU(nn.Module):
-    """`down(silu(gate x) * up x)`, bias-free, `[..., D] -> [..., D]` (Shazeer, arXiv 2002.05202)."""
+    """`down(silu(gate x) * up x)`, bias-free, `[..., D] -> [..., D]` (arXiv 2002.05202)."""
 
     def __init__(self, d_model: int, d_inner: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """Embedding, blocks, RMSNorm and an untied bias-free head: tokens `[B, T]` to logits `[B, T, N]`.
+    """Embedding, blocks, RMSNorm, untied bias-free head: tokens `[B, T]` to logits `[B, T, N]`.
 
     Args:
         vocab_size: Tokens N.
@@ -95,7 +95,7 @@ class LanguageModel(nn.Module):
 
     @property
     def n_cells(self) -> int | None:
-        """The most memory cells any layer and sequence of the last batch used; None without cells."""
-        mixers = (block.mixer for block in self.blocks)
+        """Memory cells in the fullest layer and sequence of the last batch; None without cells."""
+        mixers = (module for module in self.modules() if isinstance(module, Mixer))
         counts = [int(mixer.n_cells.max()) for mixer in mixers if mixer.n_cells is not None]
         return max(counts, default=None)

@@ -1,4 +1,4 @@
-"""What is shown while a run trains: one live line on a terminal, one plain line per epoch elsewhere."""
+"""What is shown while a run trains: a live line on a terminal, a plain line per epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -14,27 +14,43 @@ if TYPE_CHECKING:  # training imports torch; displays need only its types
     from mixbench.training import Callback, Epoch, Step, Trainer
 
 
+class _Rate:
+    """Steps a second since the first step that this process took."""
+
+    def __init__(self) -> None:
+        self._start: tuple[int, float] | None = None
+
+    def at(self, step: int) -> float | None:
+        """The rate at a step; None while there is none to measure."""
+        now = time.perf_counter()
+        if self._start is None:
+            self._start = (step, now)
+        first, clock = self._start
+        return (step - first) / (now - clock) if step > first else None
+
+
 class EpochLines:
     """Prints a line at the end of every epoch."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._clock = time.perf_counter()
-        self._first_step: int | None = None
+        self._rate = _Rate()
 
     def on_step(self, step: Step) -> None:
-        if self._first_step is None:
-            self._first_step = step.step - 1
+        self._rate.at(step.step)
 
     def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None:
-        seconds = time.perf_counter() - self._clock
-        rate = (epoch.step - (self._first_step or 0)) / seconds
         metric = trainer.dataset.metric
+        rate = self._rate.at(epoch.step)
+        left = (
+            f"  {rate:.1f} steps/s  {(trainer.steps - epoch.step) / rate:.0f} s left"
+            if rate
+            else ""
+        )
         self.console.print(
             f"epoch {epoch.epoch}/{trainer.epochs}  step {epoch.step}/{trainer.steps}"
             f"  loss {epoch.metrics['train/loss']:.4f}"
-            f"  valid {metric} {epoch.metrics[f'valid/{metric}']:.4f}"
-            f"  {rate:.1f} steps/s  {(trainer.steps - epoch.step) / rate:.0f} s left",
+            f"  valid {metric} {epoch.metrics[f'valid/{metric}']:.4f}{left}",
             highlight=False,
             soft_wrap=True,
         )
@@ -45,29 +61,24 @@ class LiveLine:
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self._task = progress.add_task("", total=None, loss="", score="", rate="")
-        self._score = ""
-        self._clock = time.perf_counter()
-        self._first_step: int | None = None
+        self._task = progress.add_task("starting", total=None, loss="", score="", rate="")
+        self._rate = _Rate()
 
     def on_step(self, step: Step) -> None:
-        if self._first_step is None:
-            self._first_step = step.step - 1
-        rate = (step.step - self._first_step) / (time.perf_counter() - self._clock)
+        rate = self._rate.at(step.step)
         self.progress.update(
             self._task,
             completed=step.step,
             total=step.steps,
             description=f"epoch {step.epoch}/{step.epochs}  step {step.step}/{step.steps}",
             loss=f"loss {step.loss:.4f}",
-            score=self._score,
-            rate=f"{rate:.1f} steps/s",
+            rate=f"{rate:.1f} steps/s" if rate else "",
         )
 
     def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None:
         metric = trainer.dataset.metric
-        self._score = f"valid {metric} {epoch.metrics[f'valid/{metric}']:.4f}"
-        self.progress.update(self._task, score=self._score)
+        score = f"valid {metric} {epoch.metrics[f'valid/{metric}']:.4f}"
+        self.progress.update(self._task, score=score)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def torch_stream(seed: int, *purpose: str | int) -> Iterator[None]:
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(stream_seed(seed, *purpose))
+        torch.default_generator.manual_seed(stream_seed(seed, *purpose))
         yield
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mixbench.records import COMPLETED
+from mixbench.records import COMPLETED, RunFolder
 
 SPLITS = ("valid", "test")
+
+
+def make_console() -> Console:
+    """The terminal's console; where there is none, wide enough for a grid's table."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)
 
 
 def run_table(result: Mapping[str, Any], folder: Path) -> Table:
@@ -29,7 +37,7 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         if name in chance:
             values.append(f"chance {_number(chance[name])}")
         table.add_row(name.replace("_", " "), "   ".join(values))
-    for name in chance.keys() - set(names):
+    for name in [name for name in chance if name not in names]:
         table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
     parameters = result["parameters"]
     table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")
@@ -44,7 +52,8 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         table.add_row("steps", f"{result['steps']:,} in {result['epochs']} epochs")
         table.add_row(
             "seconds",
-            f"{seconds['total']:.1f}   training {seconds['train']:.1f}   data {seconds['data']:.2f}",
+            f"total {seconds['total']:.1f}   training {seconds['train']:.1f}"
+            f"   data {seconds['data']:.2f}",
         )
         table.add_row("tokens/s", f"{result['tokens_per_second']:,.0f} in training")
         shared = {name: rows for name, rows in result["overlap"].items() if rows}
@@ -54,7 +63,7 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     return table
 
 
-def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, Path]]) -> Table:
+def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, RunFolder]]) -> Table:
     """One line a job of a grid.
 
     Args:
@@ -71,8 +80,8 @@ def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, Pat
     ]
     metrics = list(dict.fromkeys(metrics))
     table = Table(title=f"{len(jobs)} runs", title_justify="left")
-    for name in [*varying, "status", *metrics, "seconds", "record"]:
-        table.add_column(Text(name), overflow="fold", justify="left" if name == "record" else "right")
+    for name in [*varying, "status", *metrics, "seconds", "identity"]:
+        table.add_column(Text(name), overflow="fold", justify="right")
     for setting, (_, result, folder) in zip(settings, jobs, strict=True):
         cells = [Text(setting.get(key, "")) for key in varying]
         if result is None:
@@ -82,7 +91,7 @@ def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, Pat
             values = [result["metrics"].get(name) for name in metrics]
             cells += [Text("" if value is None else _number(value)) for value in values]
             cells.append(Text(f"{result['seconds']['total']:.1f}"))
-        table.add_row(*cells, Text(folder.name))
+        table.add_row(*cells, Text(folder.identity))
     return table
 
 

@@ -13,12 +13,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
-from rich.console import Console
 
-from mixbench.config import check
+from mixbench.config import check, typed_overrides
 from mixbench.errors import RunsFailed
 from mixbench.records import COMPLETED, RunFolder, folder_of, make_folder, write_json
-from mixbench.summary import grid_table
+from mixbench.summary import grid_table, make_console
 
 
 class GridSweeper(Sweeper):
@@ -42,26 +41,26 @@ class GridSweeper(Sweeper):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        self.hydra_context = hydra_context
+        self.context = hydra_context
         self.task_function = task_function
-        self.config = config
+        self.base = config
 
     def sweep(self, arguments: list[str]) -> Any:
         from hydra.core.plugins import Plugins
 
         texts = [f"{key}={value}" for key, value in self.params.items()] + arguments
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        parser = OverridesParser.create(config_loader=self.context.config_loader)
         (jobs,) = BasicSweeper.split_arguments(parser.parse_overrides(texts), None)
         folders = self._check(jobs)
 
         sweep_folder = self._new_folder()
-        OmegaConf.save(self.config, sweep_folder / "multirun.yaml")
-        with open_dict(self.config):
-            self.config.hydra.sweep.dir = str(sweep_folder)
+        OmegaConf.save(self.base, sweep_folder / "multirun.yaml")
+        with open_dict(self.base):
+            self.base.hydra.sweep.dir = str(sweep_folder)
         launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=self.hydra_context,
+            hydra_context=self.context,
             task_function=self.task_function,
-            config=self.config,
+            config=self.base,
         )
         returns = launcher.launch(jobs, initial_job_idx=0)
 
@@ -79,16 +78,20 @@ class GridSweeper(Sweeper):
                 ]
             },
         )
-        console = Console()
+        console = make_console()
         console.print(
             grid_table(
                 [
-                    (overrides, result, folder.path)
+                    (overrides, result, folder)
                     for overrides, folder, result in zip(jobs, folders, results, strict=True)
                 ]
             )
         )
-        console.print(f"records listed in {sweep_folder}", highlight=False, soft_wrap=True)
+        console.print(
+            f"records: {folders[0].path.parent}/*-IDENTITY, listed in {sweep_folder}/sweep.json",
+            highlight=False,
+            soft_wrap=True,
+        )
         lost = sum(result is None or result["status"] != COMPLETED for result in results)
         if lost:
             raise RunsFailed(f"{lost} of {len(jobs)} runs did not complete")
@@ -100,8 +103,8 @@ class GridSweeper(Sweeper):
 
         folders = []
         for overrides in jobs:
-            cfg = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
-            typed = [*overrides, *cfg.hydra.overrides.hydra]
+            cfg = self.context.config_loader.load_sweep_config(self.base, list(overrides))
+            typed = typed_overrides(cfg.hydra)
             with open_dict(cfg):
                 del cfg["hydra"]
             settings = check(cfg, typed)
@@ -112,6 +115,6 @@ class GridSweeper(Sweeper):
     def _new_folder(self) -> Path:
         # Two sweeps of the same second get different random parts, and `new` would refuse a third.
         name = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        folder = Path(self.config.output_dir).absolute() / "sweeps" / name
+        folder = Path(self.base.output_dir).absolute() / "sweeps" / name
         make_folder(folder, new=True)
         return folder

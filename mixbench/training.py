@@ -1,4 +1,4 @@
-"""The training loop. It knows models, arrays and callbacks; it knows no files and no configuration."""
+"""The training loop. It knows models, arrays and callbacks, but no files and no configuration."""
 
 from __future__ import annotations
 

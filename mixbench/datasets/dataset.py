@@ -26,7 +26,7 @@ class Rows:
 
 
 class Dataset(ABC):
-    """A task. Its constructor's arguments are the configuration's keys and only check and keep them.
+    """A task. Its constructor takes the configuration's keys and only checks and keeps them.
 
     Attributes:
         metric: Name of the metric that comparisons use.

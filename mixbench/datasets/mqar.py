@@ -21,8 +21,8 @@ class MQAR(Dataset):
 
     Keys come from 1..N/2-1 without repetition in a row, values from N/2..N-1. After the pairs, the
     even offsets are the query slots 1..(T - 2K)/2; the K keys get slots drawn without replacement
-    with `p(g) ~ g^(power - 1)`, the first pair's key the first draw. All other positions are filler.
-    The label at an asked key is its value, elsewhere -100.
+    with `p(g) ~ g^(power - 1)`, the first pair's key the first draw. All other positions are
+    filler. The label at an asked key is its value, elsewhere -100.
 
     One row, N 12, T 16, K 2, zero filler:
 

@@ -11,7 +11,7 @@ from mixbench.mixers.short_convolution import ShortConvolution
 
 
 class Attention(Mixer):
-    """Scaled dot-product attention (Vaswani et al. 2017, arXiv 1706.03762), `[B, T, D] -> [B, T, D]`.
+    """Scaled dot-product attention (arXiv 1706.03762), `[B, T, D] -> [B, T, D]`.
 
     A short convolution, as the recall mixers have it, goes before the projections, and a scalar
     gate after them, so that the comparison with those mixers is about the mixing alone.

@@ -15,7 +15,10 @@ from mixbench.ops.lattice_rule import ReadMode, Weights, lattice_rule
 
 
 class AddressProjection(nn.Linear):
-    """A point of the plane per token, `[B, T, D] -> [B, T, 2]`; weights start at N(0, 1/sqrt(D))."""
+    """A point of the plane per token, `[B, T, D] -> [B, T, 2]`; weights start at N(0, 1/sqrt(D)).
+
+    The bias starts at zero.
+    """
 
     def __init__(self, d_model: int) -> None:
         super().__init__(d_model, 2)
@@ -37,7 +40,7 @@ class ReadOffset(nn.Linear):
 
 
 class Lattice(DeltaMixer):
-    """Gated DeltaNet's content, written to and read from cells by address, `[B, T, D] -> [B, T, D]`.
+    """Gated DeltaNet's content, stored in cells by address, `[B, T, D] -> [B, T, D]`.
 
     The content (convolution, projections, gates) is that of `GatedDeltaNet`, with queries scaled
     per head by `softplus(q_scale)`. Two projections give each token a write and a read address in

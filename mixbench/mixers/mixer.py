@@ -57,6 +57,6 @@ def head_width(d_model: int, num_heads: int) -> int:
             "num_heads",
             expected=f"a divisor of d_model={d_model}",
             got=num_heads,
-            fix=f"choose one of {', '.join(divisors)}",
+            fix=f"choose one of {', '.join(divisors)}, or another model.d_model",
         )
     return d_model // num_heads

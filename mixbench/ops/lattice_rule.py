@@ -4,8 +4,8 @@ Axes: B batch, T time, H heads, K key width, V value width.
 
 A token writes to the 3 x 3 cells around its rounded write address and reads the 3 x 3 around its
 read address, with quadratic B-spline weights. A write with weight w is a delta-rule step with gates
-`alpha^w` and `beta w`; a read is the weighted sum of `S_cell q` after this token's write. Cells that
-nobody wrote to hold nothing and read as zero.
+`alpha^w` and `beta w`; a read is the weighted sum of `S_cell q` after this token's write. Cells
+that nobody wrote to hold nothing and read as zero.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def lattice_rule(
     With a cell's writes in time order, `bw = beta w` and `G` the running sum of `w log(alpha)`, let
     `A[i, j] = bw_i (k_i . k_j) exp(G_i - G_j)` for j < i, and for its reads
     `P[r, j] = (q_r . k_j) exp(G_last(r) - G_j)` over the writes up to the read. Then the output is
-    `sum_s R[t, s] v_s`, where R adds up `w_read (P (I + A)^-1)[r, j] bw_j` over the cells that token
-    t reads and token s wrote. The content products `k . k` and `q . k` are shared by all cells, so
-    what is done per cell is scalars only.
+    `sum_s R[t, s] v_s`, where R adds up `w_read (P (I + A)^-1)[r, j] bw_j` over the cells that
+    token t reads and token s wrote. The content products `k . k` and `q . k` are shared by all
+    cells, so what is done per cell is scalars only.
 
     Arguments and returns as in `naive_lattice_rule`.
     """

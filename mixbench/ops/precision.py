@@ -24,6 +24,6 @@ def at_least_float32(op: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         device = next((x.device.type for x in args if isinstance(x, Tensor)), "cpu")
         with torch.autocast(device, enabled=False):
-            return op(*(widen(x) for x in args), **{k: widen(x) for k, x in kwargs.items()})  # type: ignore[arg-type]
+            return op(*(widen(x) for x in args), **{k: widen(x) for k, x in kwargs.items()})
 
     return run
