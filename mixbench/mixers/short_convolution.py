@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+from mixbench.errors import SettingError
 from mixbench.mixers.mixer import at_least
 
 
@@ -21,6 +24,8 @@ class ShortConvolution(nn.Module):
     def __init__(self, d_model: int, width: int, init_std: float | None = None) -> None:
         super().__init__()
         at_least("conv_width", width, 1)
+        if init_std is not None and not 0 < init_std < math.inf:
+            raise SettingError("conv_init_std", expected="a positive number", got=init_std)
         self.width = width
         self.init_std = width**-0.5 if init_std is None else init_std
         self.weight = nn.Parameter(torch.empty(d_model, width))

@@ -190,18 +190,18 @@ def _plan(write_cells: Tensor, read_cells: Tensor) -> _Plan:
     device = write_cells.device
     if B * T == 0:
         return _Plan(torch.zeros(B, dtype=torch.long, device=device), [])
-    write_id, read_id = _cell_ids(write_cells, read_cells)
+    write_id, read_id = (ids.flatten().contiguous() for ids in _cell_ids(write_cells, read_cells))
 
     # A token writes a cell at most once, so a stable sort by cell leaves each list in time order.
-    sorted_id, write_order = write_id.flatten().sort(stable=True)
+    sorted_id, write_order = write_id.sort(stable=True)
     cell_id, n_writes = torch.unique_consecutive(sorted_id, return_counts=True)
     write_start = n_writes.cumsum(0) - n_writes
     batch_of_cell = write_order[write_start] // (T * W)
     n_cells = torch.bincount(batch_of_cell, minlength=B)
 
     # How many writes of its cell, this token's own included, each read finds.
-    cell = torch.searchsorted(cell_id, read_id.flatten()).clamp(max=len(cell_id) - 1)
-    written = cell_id[cell] == read_id.flatten()
+    cell = torch.searchsorted(cell_id, read_id).clamp(max=len(cell_id) - 1)
+    written = cell_id[cell] == read_id
     time = torch.arange(T, device=device).repeat(B).repeat_interleave(R)
     write_key = (torch.arange(len(cell_id), device=device) * T).repeat_interleave(n_writes)
     write_key = write_key + (write_order // W) % T
