@@ -23,7 +23,7 @@ Weights = Literal["unit", "partition"]
 ReadMode = Literal["all", "nearest"]
 
 # Up to this list length substitution runs over all cells at once; LAPACK takes the longer lists.
-_SHORT = 16
+_SHORT = 8
 
 
 def spline_neighbourhood(address: Tensor, weights: Weights = "unit") -> tuple[Tensor, Tensor]:
@@ -212,12 +212,12 @@ def _plan(write_cells: Tensor, read_cells: Tensor) -> _Plan:
     read_start = n_reads.cumsum(0) - n_reads
 
     # Unread cells have no part in the output; the others go by their two padded lengths.
-    log2_writes, log2_reads = _ceil_log2(n_writes), _ceil_log2(n_reads.clamp(min=1))
-    kind = torch.where(n_reads > 0, log2_writes * 64 + log2_reads, -1)
+    padded_writes, padded_reads = _padded_length(n_writes), _padded_length(n_reads)
+    kind = torch.where(n_reads > 0, padded_writes * (T + 1) * 2 + padded_reads, -1)
     groups = []
     for key in torch.unique(kind[kind >= 0]).tolist():
         cells = (kind == key).nonzero()  # [n, 1]
-        L, M = 2 ** (key // 64), 2 ** (key % 64)
+        L, M = divmod(key, (T + 1) * 2)
         i, r = torch.arange(L, device=device), torch.arange(M, device=device)
         is_write, is_read = i < n_writes[cells], r < n_reads[cells]
         write = write_order[(write_start[cells] + i).clamp(max=len(write_order) - 1)]
@@ -255,12 +255,15 @@ def _cell_ids(write_cells: Tensor, read_cells: Tensor) -> tuple[Tensor, Tensor]:
     return ids[:, :, : write_cells.shape[2]], ids[:, :, write_cells.shape[2] :]
 
 
-def _ceil_log2(n: Tensor) -> Tensor:
-    """The exponent of the smallest power of two that is at least n, for n >= 1."""
-    exponent = torch.zeros_like(n)
-    while bool((2**exponent < n).any()):
-        exponent = exponent + (2**exponent < n)
-    return exponent
+def _padded_length(n: Tensor) -> Tensor:
+    """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is at least n: few groups, few pads."""
+    length = torch.ones_like(n)
+    power = 1
+    while bool((length < n).any()):
+        length = torch.where(length < n, 2 * power, length)
+        length = torch.where(length < n, 3 * power, length)
+        power *= 2
+    return length
 
 
 class _CellPairs(torch.autograd.Function):
