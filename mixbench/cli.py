@@ -20,20 +20,20 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from mixbench.config import check, mistyped, typed_overrides
+from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest
 from mixbench.progress import display
 from mixbench.summary import make_console, run_table
 
 
-def _config_folder() -> str:
+def config_folder() -> str:
     """`conf/`: inside the installed package, or beside it in the repository."""
     package = Path(__file__).resolve().parent
     inside = package / "conf"
     return str(inside if inside.is_dir() else package.parent / "conf")
 
 
-@hydra.main(version_base="1.3", config_path=_config_folder(), config_name="train")
+@hydra.main(version_base="1.3", config_path=config_folder(), config_name="train")
 def train(cfg: DictConfig) -> float | None:
     """Train one configuration, leave its record and show its summary.
 
@@ -61,8 +61,10 @@ def main() -> None:
     """
     # Hydra would otherwise print its own lines and exit; this hands us the exception.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    sys.argv[1:] = _flags_first(sys.argv[1:])
+    flags, overrides = _split_arguments(sys.argv[1:])
+    sys.argv[1:] = [*flags, *overrides]
     try:
+        refuse_own_keys(overrides)
         train()
     except (SettingError, RunsFailed) as error:
         _leave(error)
@@ -76,13 +78,13 @@ def main() -> None:
         _leave(RunsFailed("interrupted; the same command goes on from the last epoch"), code=130)
 
 
-def _flags_first(arguments: list[str]) -> list[str]:
-    """Hydra's parser refuses flags between overrides, as in `mixer=lattice -m lr=1e-3,3e-3`."""
-    overrides = get_args_parser().parse_intermixed_args(arguments).overrides
+def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Flags and overrides: Hydra refuses them mixed, as in `mixer=lattice -m lr=1e-3,3e-3`."""
+    overrides: list[str] = get_args_parser().parse_intermixed_args(arguments).overrides
     flags = list(arguments)
     for override in overrides:
         flags.remove(override)
-    return [*flags, *overrides]
+    return flags, overrides
 
 
 def _train(cfg: DictConfig) -> float:

@@ -112,11 +112,7 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     Raises:
         SettingError: The first thing that is wrong.
     """
-    typed = {override.lstrip("+~").split("=")[0] for override in overrides}
-    for key in typed.intersection(_OWN_KEYS):
-        raise SettingError(
-            key, expected="no change", got="an override", fix="set output_dir instead"
-        )
+    typed = _keys(overrides)
     if {"epochs", "steps"} <= typed and cfg.epochs is not None and cfg.steps is not None:
         raise SettingError("steps", expected="either epochs or steps", got="both")
     values = _resolve(cfg)
@@ -153,6 +149,18 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     for group in GROUPS:
         values[group] = _check_group(group, values[group])
     return Settings(**values)
+
+
+def refuse_own_keys(overrides: Sequence[str]) -> None:
+    """Refuse overrides of the folders that are mixbench's to name; Hydra would make them at once.
+
+    Raises:
+        SettingError: There is one.
+    """
+    for key in sorted(_keys(overrides).intersection(_OWN_KEYS)):
+        raise SettingError(
+            key, expected="no change", got="an override", fix="set output_dir instead"
+        )
 
 
 def typed_overrides(hydra_cfg: Any) -> list[str]:
@@ -223,6 +231,10 @@ def mistyped(key: str, value: str) -> SettingError:
     hint = get_type_hints(TrainSchema).get(key, Any)
     options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
     return SettingError(key, expected=_KINDS.get(options[0], "another type"), got=value)
+
+
+def _keys(overrides: Sequence[str]) -> set[str]:
+    return {override.lstrip("+~").split("=")[0] for override in overrides}
 
 
 def _resolve(cfg: DictConfig) -> dict[str, Any]:

@@ -87,12 +87,23 @@ def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, Run
         if result is None:
             cells += [Text("no record", style="red"), *(Text("") for _ in metrics), Text("")]
         else:
-            cells.append(_status(result))
+            done = result["status"] == COMPLETED
+            cells.append(Text(result["status"], style="green" if done else "red"))
             values = [result["metrics"].get(name) for name in metrics]
             cells += [Text("" if value is None else _number(value)) for value in values]
             cells.append(Text(f"{result['seconds']['total']:.1f}"))
         table.add_row(*cells, Text(folder.identity))
     return table
+
+
+def losses(results: Sequence[tuple[Mapping[str, Any] | None, RunFolder]]) -> list[str]:
+    """One line for every run of a grid that did not complete: which, and why."""
+    return [
+        f"{folder.identity} "
+        + ("left no record" if result is None else f"{result['status']}: {result['reason']}")
+        for result, folder in results
+        if result is None or result["status"] != COMPLETED
+    ]
 
 
 def _status(result: Mapping[str, Any]) -> Text:

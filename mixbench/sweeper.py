@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mixbench.config import check, typed_overrides
 from mixbench.errors import RunsFailed
-from mixbench.records import COMPLETED, RunFolder, folder_of, make_folder, write_json
-from mixbench.summary import grid_table, make_console
+from mixbench.records import RunFolder, folder_of, make_folder, write_json
+from mixbench.summary import grid_table, losses, make_console
 
 
 class GridSweeper(Sweeper):
@@ -92,9 +92,11 @@ class GridSweeper(Sweeper):
             highlight=False,
             soft_wrap=True,
         )
-        lost = sum(result is None or result["status"] != COMPLETED for result in results)
+        lost = losses(list(zip(results, folders, strict=True)))
+        for line in lost:
+            console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
         if lost:
-            raise RunsFailed(f"{lost} of {len(jobs)} runs did not complete")
+            raise RunsFailed(f"{len(lost)} of {len(jobs)} runs did not complete")
         return returns
 
     def _check(self, jobs: Sequence[Sequence[str]]) -> list[RunFolder]:

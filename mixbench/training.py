@@ -226,10 +226,12 @@ class Trainer:
         if not math.isfinite(value):
             raise Diverged(self.step + 1, "the training loss")
         loss.backward()
-        limit = math.inf if self.grad_clip is None else self.grad_clip
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if not math.isfinite(norm.item()):
             raise Diverged(self.step + 1, f"the gradient of {_not_finite(self.model)}")
+        if self.grad_clip is not None:
+            nn.utils.clip_grads_with_norm_(parameters, self.grad_clip, norm)
         self.optimizer.step()
         self.scheduler.step()
         self.step += 1

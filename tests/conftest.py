@@ -10,9 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from torch import Tensor
 
+from mixbench.cli import config_folder
+from mixbench.config import Settings, check
+
 GOLDEN = Path(__file__).parent / "golden"
+
+# A run of a second: 30 rows, 4 steps an epoch.
+TINY = (
+    "epochs=3",
+    "batch_size=8",
+    "model.d_model=16",
+    "dataset.num_train=30",
+    "dataset.num_valid=10",
+    "dataset.num_test=10",
+)
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -49,3 +63,15 @@ def mixbench(tmp_path: Path) -> Command:
         )
 
     return run
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., Settings]:
+    """Composes and checks a configuration from overrides; records go to a folder of the test's."""
+
+    def make(*overrides: str) -> Settings:
+        with initialize_config_dir(config_folder(), version_base="1.3"):
+            cfg = compose("train", [*TINY, f"output_dir={tmp_path}/outputs", *overrides])
+        return check(cfg, overrides)
+
+    return make

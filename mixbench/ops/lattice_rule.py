@@ -256,7 +256,7 @@ def _cell_ids(write_cells: Tensor, read_cells: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _padded_length(n: Tensor) -> Tensor:
-    """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is at least n: few groups, few pads."""
+    """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is at least n."""
     length = torch.ones_like(n)
     power = 1
     while bool((length < n).any()):

@@ -1,0 +1,377 @@
+"""Runs and their records: pairing, repetition, resuming, divergence, failure, identity."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import mixbench.experiment as experiment_module
+from mixbench.datasets.dataset import SPLITS
+from mixbench.experiment import Experiment, run
+from mixbench.records import FAILED, folder_of, identity_of, read_history
+from mixbench.training import Trainer
+
+MIXERS = ["attention", "gated_deltanet", "lattice"]
+
+
+class Listener:
+    """A callback that keeps what it is told, and may act at an epoch."""
+
+    def __init__(self, at_epoch=None, action=None):
+        self.steps = []
+        self.epochs = []
+        self.at_epoch, self.action = at_epoch, action
+
+    def on_step(self, step):
+        self.steps.append(step)
+
+    def on_epoch(self, epoch, trainer):
+        self.epochs.append(epoch)
+        if epoch.epoch == self.at_epoch:
+            self.action(trainer)
+
+
+def interrupt(trainer):
+    raise KeyboardInterrupt
+
+
+def comparable(result):
+    """A result without what the clock and the machine decide."""
+    ignored = {"started", "seconds", "tokens_per_second", "machine"}
+    return {key: value for key, value in result.items() if key not in ignored}
+
+
+def flat(state, path=""):
+    """A nested state as one dictionary of paths to plain values and bytes."""
+    if isinstance(state, torch.Tensor):
+        return {path: (state.dtype, state.shape, state.numpy().tobytes())}
+    if not isinstance(state, (dict, list)):
+        return {path: state}
+    items = state.items() if isinstance(state, dict) else enumerate(state)
+    return {k: v for key, value in items for k, v in flat(value, f"{path}/{key}").items()}
+
+
+# Records -----------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_a_whole_record(settings):
+    chosen = settings("mixer=lattice")
+    listener = Listener()
+    outcome = run(chosen, [listener], {"config.yaml": "seed: 0\n"})
+    folder = outcome.folder
+    assert not outcome.reused
+    assert (folder.path / ".hydra" / "config.yaml").read_text() == "seed: 0\n"
+    result = json.loads(folder.result.read_text())
+    assert result == outcome.result
+    assert result["status"] == "completed"
+    assert {"valid/accuracy", "test/accuracy", "test/sequence_accuracy", "train/loss"} <= set(
+        result["metrics"]
+    )
+    assert result["steps"] == 12
+    assert result["epochs"] == 3
+    assert result["overlap"] == {"valid_in_train": 0, "test_in_train": 0, "test_in_valid": 0}
+    assert result["chance"]["accuracy"] == 1 / 32
+    assert result["n_cells"] > 9
+    assert result["config"]["mixer"]["addr_scale"] == 4.0
+    parameters = Experiment(chosen).model.parameters()
+    assert result["parameters"]["total"] == sum(p.numel() for p in parameters)
+    assert 0 < result["parameters"]["mixer"] < result["parameters"]["total"]
+    history = read_history(folder.history)
+    assert [row["epoch"] for row in history] == [1, 2, 3]
+    assert history[-1]["valid/accuracy"] == result["metrics"]["valid/accuracy"]
+    state = torch.load(folder.checkpoint, weights_only=True)
+    Experiment(chosen).model.load_state_dict(state["model"])
+    assert state["step"] == 12
+    assert "epoch 3" in folder.log.read_text()
+    assert [step.step for step in listener.steps] == list(range(1, 13))
+    assert not [path for path in folder.path.iterdir() if path.name.startswith(".result")]
+
+
+def test_the_result_is_written_last(settings, monkeypatch):
+    """Whatever is on disk when result.json appears is all there will be."""
+    written = []
+    write_bytes = experiment_module.write_bytes
+    monkeypatch.setattr(
+        experiment_module, "write_bytes", lambda p, c: (written.append(p.name), write_bytes(p, c))
+    )
+    monkeypatch.setattr(experiment_module, "write_history", lambda p, rows: written.append(p.name))
+    monkeypatch.setattr(experiment_module, "write_json", lambda p, c: written.append(p.name))
+    run(settings("epochs=2"), [])
+    assert written == ["history.csv", "checkpoint.pt"] * 2 + ["result.json"]
+
+
+def test_a_completed_run_is_found_again(settings):
+    first = run(settings(), [])
+    listener = Listener()
+    again = run(settings(), [listener])
+    assert again.reused
+    assert again.result == first.result
+    assert listener.steps == []
+    redone = run(settings("rerun=all"), [listener])
+    assert not redone.reused
+    assert len(listener.steps) == 12
+    assert redone.folder.path == first.folder.path
+
+
+# Pairing and repetition --------------------------------------------------------------------------
+
+
+def seen_by(chosen, monkeypatch):
+    """The rows in the order in which a run's training steps see them."""
+    seen = []
+    step = Trainer._train_step
+
+    def spy(self, inputs, targets):
+        seen.append(inputs.numpy().tobytes() + targets.numpy().tobytes())
+        return step(self, inputs, targets)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_train_step", spy)
+        run(chosen, [])
+    return seen
+
+
+def test_every_mixer_sees_the_same_rows_in_the_same_order(settings, monkeypatch):
+    seen = []
+    for i, mixer in enumerate(MIXERS):
+        torch.manual_seed(i)
+        torch.rand(i)
+        np.random.seed(i)
+        seen.append(seen_by(settings(f"mixer={mixer}"), monkeypatch))
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 12
+    assert seen[0][:4] != seen[0][4:8]  # another order in every epoch
+    assert seen_by(settings("seed=1"), monkeypatch) != seen[0]
+
+
+def test_every_mixer_gets_the_same_splits(settings):
+    for split in SPLITS:
+        rows = [Experiment(settings(f"mixer={m}")).dataset.generate(split, 0) for m in MIXERS]
+        assert len({r.inputs.tobytes() for r in rows}) == 1
+        assert len({r.targets.tobytes() for r in rows}) == 1
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_running_twice_gives_equal_bytes(settings, tmp_path, mixer):
+    first = run(settings(f"mixer={mixer}"), [])
+    torch.rand(7)
+    second = run(settings(f"mixer={mixer}", f"output_dir={tmp_path}/other"), [])
+    assert first.folder.path != second.folder.path
+    assert first.folder.identity == second.folder.identity
+    assert comparable(first.result) == comparable(second.result)
+    assert first.folder.checkpoint.read_bytes() == second.folder.checkpoint.read_bytes()
+
+
+@pytest.mark.parametrize("mixer", ["attention", "lattice"])
+def test_an_interrupted_run_goes_on_bit_for_bit(settings, tmp_path, mixer):
+    whole = run(settings(f"mixer={mixer}", f"output_dir={tmp_path}/whole"), [])
+    chosen = settings(f"mixer={mixer}")
+    with pytest.raises(KeyboardInterrupt):
+        run(chosen, [Listener(2, interrupt)])
+    folder = folder_of(chosen)
+    assert not folder.result.exists()
+    listener = Listener()
+    resumed = run(chosen, [listener])
+    assert [epoch.epoch for epoch in listener.epochs] == [3]
+    assert comparable(resumed.result) == comparable(whole.result)
+    # Equal in content: pickle's references to equal strings differ after loading.
+    first, second = (flat(torch.load(f.checkpoint)) for f in (folder, whole.folder))
+    assert first == second
+    assert len(first) > 50
+    columns = ["epoch", "step", "train/loss", "valid/accuracy", "lr"]
+    rows = [[row[c] for c in columns] for row in read_history(folder.history)]
+    assert rows == [[row[c] for c in columns] for row in read_history(whole.folder.history)]
+
+
+def test_a_second_process_waits_for_the_first(settings):
+    """Here a thread, whose lock object is another one, as a process's would be."""
+    chosen = settings()
+    first_is_in, go_on = threading.Event(), threading.Event()
+
+    def pause(trainer):
+        first_is_in.set()
+        assert go_on.wait(20)
+
+    results = []
+    first = threading.Thread(target=lambda: results.append(run(chosen, [Listener(1, pause)])))
+    first.start()
+    assert first_is_in.wait(20)
+    second = threading.Thread(target=lambda: results.append(run(chosen, [])))
+    second.start()
+    time.sleep(0.3)
+    assert results == []
+    go_on.set()
+    first.join(20)
+    second.join(20)
+    assert sorted(outcome.reused for outcome in results) == [False, True]
+    assert results[0].result == results[1].result
+
+
+# Divergence and failure --------------------------------------------------------------------------
+
+
+def test_a_diverging_run_says_where_and_leaves_a_record(settings):
+    outcome = run(settings("mixer=lattice", "lr=1e12", "schedule=constant"), [])
+    assert outcome.result["status"] == "diverged"
+    assert outcome.result["reason"].startswith("step 2: the ")
+    assert outcome.result["reason"].endswith(" is not finite")
+    assert outcome.result["metrics"] == {}
+    assert outcome.folder.read_result() == outcome.result
+    assert "step 2" in outcome.folder.log.read_text()
+
+
+def test_a_gradient_that_is_not_finite_names_its_parameter(settings, monkeypatch):
+    def poison(trainer):
+        weight = trainer.model.blocks[1].mixer.v_proj.weight
+        weight.register_hook(lambda grad: grad * math.nan)
+
+    outcome = run(settings(), [Listener(1, poison)])
+    assert outcome.result["status"] == "diverged"
+    reason = "step 5: the gradient of blocks.1.mixer.v_proj.weight is not finite"
+    assert outcome.result["reason"] == reason
+    assert len(read_history(outcome.folder.history)) == 1
+
+
+def test_a_model_that_breaks_in_the_last_step_is_not_completed(settings):
+    def poison(trainer):
+        with torch.no_grad():
+            trainer.model.head.weight.fill_(math.inf)
+
+    outcome = run(settings(), [Listener(3, poison)])
+    assert outcome.result["status"] == "diverged"
+    assert outcome.result["reason"] == "step 12: the test loss is not finite"
+
+
+def test_a_failing_run_keeps_its_traceback_and_can_be_retried(settings):
+    def fail(trainer):
+        raise ZeroDivisionError("on purpose")
+
+    chosen = settings()
+    with pytest.raises(ZeroDivisionError):
+        run(chosen, [Listener(2, fail)])
+    folder = folder_of(chosen)
+    result = folder.read_result()
+    assert result["status"] == FAILED
+    assert result["reason"] == "ZeroDivisionError: on purpose"
+    log = folder.log.read_text()
+    assert "Traceback" in log
+    assert "ZeroDivisionError: on purpose" in log
+    kept = run(chosen, [])
+    assert kept.reused
+    assert kept.result["status"] == FAILED
+    retried = run(replace(chosen, rerun="failed"), [])
+    assert retried.result["status"] == "completed"
+    assert run(replace(chosen, rerun="failed"), []).reused
+
+
+# Identity --------------------------------------------------------------------------------------
+
+
+CHANGES = [
+    "seed=1",
+    "lr=1e-4",
+    "weight_decay=0.1",
+    "epochs=4",
+    "steps=5",
+    "batch_size=4",
+    "schedule=constant",
+    "warmup=0.1",
+    "grad_clip=null",
+    "threads=2",
+    "dtype=float64",
+    "model.d_model=32",
+    "model.residual=prenorm",
+    "mixer.num_heads=4",
+    "dataset.filler=random",
+    "dataset.num_test=11",
+    "optimizer.eps=1e-6",
+    "mixer=lattice",
+]
+
+
+def test_every_setting_changes_the_identity(settings):
+    identities = [identity_of(settings(*change)) for change in ([], *([c] for c in CHANGES))]
+    assert len(set(identities)) == len(identities)
+
+
+def test_what_does_not_matter_keeps_the_identity(settings):
+    plain = identity_of(settings())
+    assert identity_of(settings("output_dir=elsewhere")) == plain
+    assert identity_of(settings("rerun=all")) == plain
+    assert identity_of(settings("device=cpu")) == plain or torch.cuda.is_available()
+    assert identity_of(settings("mixer.num_heads=2")) == plain
+    # Whole numbers and floats of the same value are the same setting.
+    scale = [identity_of(settings("mixer=lattice", f"mixer.addr_scale={s}")) for s in ("4", "4.0")]
+    assert scale[0] == scale[1]
+    assert identity_of(settings("mixer=gdn")) == identity_of(settings("mixer=gated_deltanet"))
+
+
+def test_the_users_source_is_part_of_the_identity(settings, tmp_path, monkeypatch):
+    source = tmp_path / "mine.py"
+    source.write_text("from mixbench.mixers.attention import Attention as Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = identity_of(settings("mixer._target_=mine.Mine"))
+    source.write_text("from mixbench.mixers.attention import Attention as Mine\n# changed\n")
+    assert identity_of(settings("mixer._target_=mine.Mine")) != first
+
+
+# Training --------------------------------------------------------------------------------------
+
+
+def test_steps_end_training_within_an_epoch(settings):
+    listener = Listener()
+    outcome = run(settings("steps=6"), [listener])
+    assert outcome.result["steps"] == 6
+    assert [(epoch.epoch, epoch.step) for epoch in listener.epochs] == [(1, 4), (2, 6)]
+
+
+def test_an_epoch_shows_every_row_once(settings):
+    trainer_rows = []
+
+    def look(trainer):
+        trainer_rows.append(trainer.rows_seen)
+
+    run(settings("epochs=1"), [Listener(1, look)])
+    assert trainer_rows == [30]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_other_dtypes_train(settings, mixer, dtype):
+    outcome = run(settings(f"mixer={mixer}", f"dtype={dtype}", "epochs=1"), [])
+    assert outcome.result["status"] == "completed"
+
+
+def test_one_cycle_rises_to_the_rate_and_ends_near_zero(settings):
+    outcome = run(settings("steps=40", "lr=1e-2"), [])
+    rates = [row["lr"] for row in read_history(outcome.folder.history)]
+    assert max(rates) == pytest.approx(1e-2, rel=0.02)
+    assert rates[-1] < 1e-5
+    constant = run(settings("steps=8", "lr=1e-2", "schedule=constant"), [])
+    assert [row["lr"] for row in read_history(constant.folder.history)] == [1e-2, 1e-2]
+
+
+def test_a_small_task_is_learned(settings):
+    """The loop, the labels and the loss fit together: recall of one pair becomes perfect."""
+    outcome = run(
+        settings(
+            "dataset.num_pairs=1",
+            "dataset.seq_len=4",
+            "dataset.vocab_size=16",
+            "dataset.num_train=512",
+            "batch_size=32",
+            "epochs=20",
+            "lr=1e-2",
+            "model.d_model=32",
+            "dataset.num_test=200",
+        ),
+        [],
+    )
+    assert outcome.result["metrics"]["test/accuracy"] > 0.95
