@@ -43,6 +43,8 @@ class TrainSchema:
     mixer: Any = MISSING
     optimizer: Any = MISSING
     causal: bool = MISSING
+    conv_width: int = MISSING
+    out_gate: bool = MISSING
     seed: int = MISSING
     lr: float = MISSING
     weight_decay: float = MISSING
@@ -78,6 +80,8 @@ class Settings:
     mixer: dict[str, Any]
     optimizer: dict[str, Any]
     causal: bool
+    conv_width: int
+    out_gate: bool
     seed: int
     lr: float
     weight_decay: float

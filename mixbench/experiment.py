@@ -10,7 +10,7 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -23,10 +23,12 @@ from filelock import FileLock, Timeout
 from torch import nn
 
 from mixbench import __version__, seeds
+from mixbench.accounting import counted_flops, streamed_state
 from mixbench.config import Settings, target
-from mixbench.datasets.dataset import SPLITS, Dataset, overlap
+from mixbench.datasets.dataset import SPLITS, Dataset, Rows, overlap
 from mixbench.errors import SettingError
 from mixbench.mixers.mixer import Mixer
+from mixbench.models import mixer_inputs, mixers
 from mixbench.records import (
     COMPLETED,
     DIVERGED,
@@ -40,9 +42,13 @@ from mixbench.records import (
     write_history,
     write_json,
 )
+from mixbench.signatures import evaluate, summarise
 from mixbench.training import Callback, Diverged, Epoch, Step, Trainer
 
 log = logging.getLogger(__name__)
+
+# Test rows on which the trained mixers' signatures are evaluated.
+_EXAMINED_ROWS = 32
 
 
 class Experiment:
@@ -73,6 +79,13 @@ class Experiment:
             self.model: nn.Module = _build(
                 "model", settings.model, nn.Module, make_mixer=make_mixer
             )
+        kind = getattr(self.model, "kind", None)
+        if kind != self.dataset.kind:
+            raise SettingError(
+                "model",
+                expected=f"one for {self.dataset.kind}, which {settings.dataset['_target_']} has",
+                got=f"{settings.model['_target_']}, for {kind}",
+            )
         seeds.init_parameters(self.model, settings.seed)
         dtype = torch.float64 if settings.dtype == "float64" else torch.float32
         self.model.to(device=settings.device, dtype=dtype)
@@ -85,25 +98,55 @@ class Experiment:
         per_epoch = math.ceil(rows / settings.batch_size)
         self.steps = settings.steps or per_epoch * (settings.epochs or 0)
 
-    def mixers(self) -> list[Mixer]:
-        """The model's mixers, first layer first."""
-        return [module for module in self.model.modules() if isinstance(module, Mixer)]
-
     def describe(self) -> dict[str, Any]:
-        """What is known before training: sizes and seeds."""
-        mixers = self.mixers()
-        states = [mixer.state_size(self.dataset.seq_len) for mixer in mixers]
-        known = [state for state in states if state is not None]
+        """What is known before training: sizes and costs, by formula, all layers together."""
+        seq_len = self.dataset.seq_len
+        layers = mixers(self.model)
+        with seeds.torch_stream(0, "accounting"):
+            x = torch.randn(1, seq_len, layers[0].d_model if layers else 1)
+        x = x.to(next(self.model.parameters()))
+        pair = layers[0].pair_operations() if layers else None
+        operations = [mixer.operations(seq_len) for mixer in layers]
+        known = [each for each in operations if each is not None]
+        total = sum(known[1:], known[0]).as_dict() if known and len(known) == len(layers) else None
         return {
             "parameters": {
                 "total": sum(p.numel() for p in self.model.parameters()),
-                "mixer": sum(p.numel() for mixer in mixers for p in mixer.parameters()),
+                "mixer": sum(p.numel() for mixer in layers for p in mixer.parameters()),
             },
-            "state_size": sum(known) if len(known) == len(states) else None,
+            "state_size": _sum_known(mixer.state_size(seq_len) for mixer in layers),
+            "conv_state_size": sum(mixer.conv_state_size() for mixer in layers),
+            "operations": {
+                "per_token": total,
+                "per_pair": None if pair is None else pair.as_dict(),
+                "counted_flops_per_token": sum(counted_flops(mixer, x) for mixer in layers)
+                / seq_len,
+            },
             "metric": self.dataset.metric,
             "higher_is_better": self.dataset.higher_is_better,
-            "chance": self.dataset.chance(),
+            "margin": self.dataset.margin,
         }
+
+    def examine(self, rows: Rows) -> dict[str, Any]:
+        """What the trained mixers do on some rows: signatures, and the state that streaming holds.
+
+        A claim that cannot be evaluated does not hold; its exception is what was observed.
+        """
+        inputs = torch.from_numpy(rows.inputs[:_EXAMINED_ROWS]).to(self.settings.device)
+        if inputs.is_floating_point():
+            inputs = inputs.to(next(self.model.parameters()).dtype)
+        self.model.eval()
+        layers = list(zip(mixers(self.model), mixer_inputs(self.model, inputs), strict=True))
+        with torch.no_grad():
+            signature = summarise(evaluate(mixer, x) for mixer, x in layers)
+            held = _sum_known(streamed_state(mixer, x[:1]) for mixer, x in layers)
+        return {"signature": signature, "state_held": held}
+
+
+def _sum_known(numbers: Iterable[int | None]) -> int | None:
+    """The sum, or None where one is not known."""
+    known = list(numbers)
+    return None if None in known else sum(number or 0 for number in known)
 
 
 @dataclass(frozen=True)
@@ -227,10 +270,13 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
     recorder.resume(trainer)
     trainer.train([recorder, *callbacks])
     valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
+    test = trainer.evaluate("test")
     return {
         "status": COMPLETED,
-        "metrics": {**valid, **trainer.evaluate("test")},
+        "metrics": {**valid, **test},
+        "chance": dataset.chance(rows["test"]),
         "n_cells": trainer.n_cells,
+        **experiment.examine(rows["test"]),
         "epochs": trainer.epochs,
         "steps": trainer.step,
         "overlap": overlaps,

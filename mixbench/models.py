@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixbench.mixers.mixer import Mixer, at_least
 
 Residual = Literal["normalised", "prenorm"]
+
+
+def mixed(mixer: Mixer, x: Tensor) -> Tensor:
+    """The mixer's output, of its input's shape; a residual would broadcast and hide another one."""
+    out = mixer(x)
+    if out.shape != x.shape:
+        raise ValueError(f"{type(mixer).__name__} returned {tuple(out.shape)} for {tuple(x.shape)}")
+    return out
 
 
 class SwiGLU(nn.Module):
@@ -45,13 +54,70 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         normalised = self.norm1(x)
         skip = normalised if self.residual == "normalised" else x
-        mixed = self.mixer(normalised)
-        if mixed.shape != x.shape:  # an addition would broadcast and hide it
-            raise ValueError(
-                f"{type(self.mixer).__name__} returned {tuple(mixed.shape)} for {tuple(x.shape)}"
-            )
-        h = skip + mixed
+        h = skip + mixed(self.mixer, normalised)
         return h + self.mlp(self.norm2(h))
+
+
+class WindowBlock(nn.Module):
+    """LayerNorm, mixer, residual; LayerNorm, Linear-ReLU-Linear, residual, `[B, T, D]`."""
+
+    def __init__(self, d_model: int, d_inner: int, mixer: Mixer) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(d_model)
+        self.mixer = mixer
+        self.norm2 = nn.LayerNorm(d_model)
+        self.ff = nn.Sequential(nn.Linear(d_model, d_inner), nn.ReLU(), nn.Linear(d_inner, d_model))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + mixed(self.mixer, self.norm1(x))
+        return x + self.ff(self.norm2(x))
+
+
+class WindowRegressor(nn.Module):
+    """A window of numbers `[B, T]` to one number `[B]`.
+
+    A linear layer and learned positions (N(0, 0.02)) make the tokens, blocks mix them, and a linear
+    layer reads all of them at once.
+
+    Args:
+        seq_len: Window length T.
+        make_mixer: Builds one mixer of width `d_model`; called once a layer.
+        d_model: Model width D.
+        d_inner: Width of the blocks' feed-forward layers.
+        num_layers: Blocks.
+    """
+
+    kind = "values"
+
+    def __init__(
+        self,
+        *,
+        seq_len: int,
+        make_mixer: Callable[[], Mixer],
+        d_model: int = 64,
+        d_inner: int = 128,
+        num_layers: int = 2,
+    ) -> None:
+        super().__init__()
+        at_least("num_layers", num_layers, 1)
+        at_least("d_model", d_model, 1)
+        at_least("d_inner", d_inner, 1)
+        self.embedding = nn.Linear(1, d_model)
+        self.positions = nn.Parameter(torch.empty(1, seq_len, d_model))
+        self.blocks = nn.ModuleList(
+            WindowBlock(d_model, d_inner, make_mixer()) for _ in range(num_layers)
+        )
+        self.head = nn.Linear(seq_len * d_model, 1)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.positions, std=0.02)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        x = self.embedding(windows[..., None]) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.flatten(1))[:, 0]
 
 
 class LanguageModel(nn.Module):
@@ -64,6 +130,8 @@ class LanguageModel(nn.Module):
         num_layers: Blocks.
         residual: `normalised` or `prenorm`, see `Block`.
     """
+
+    kind = "tokens"
 
     def __init__(
         self,
@@ -93,9 +161,31 @@ class LanguageModel(nn.Module):
             x = x[where]
         return self.head(self.norm(x))
 
-    @property
-    def n_cells(self) -> int | None:
-        """Memory cells in the fullest layer and sequence of the last batch; None without cells."""
-        mixers = (module for module in self.modules() if isinstance(module, Mixer))
-        counts = [int(mixer.n_cells.max()) for mixer in mixers if mixer.n_cells is not None]
-        return max(counts, default=None)
+
+def mixers(model: nn.Module) -> list[Mixer]:
+    """The model's mixers, first layer first."""
+    return [module for module in model.modules() if isinstance(module, Mixer)]
+
+
+def n_cells(model: nn.Module) -> int | None:
+    """Memory cells in the fullest layer and sequence of the last batch; None without cells."""
+    counts = [
+        int(m.n_cells.max()) for m in mixers(model) if m.n_cells is not None and m.n_cells.numel()
+    ]
+    return max(counts, default=None)
+
+
+def mixer_inputs(model: nn.Module, *inputs: Tensor) -> list[Tensor]:
+    """What each mixer is given, `[B, T, D]`, when the model is called on `inputs`."""
+    seen: list[Tensor] = []
+    hooks = [
+        mixer.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
+        for mixer in mixers(model)
+    ]
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen

@@ -30,7 +30,7 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("status", _status(result))
-    chance = result["chance"]
+    chance = result.get("chance", {})
     names = [name.partition("/")[2] for name in result["metrics"] if name.startswith("valid/")]
     for name in names:
         values = [f"{split} {_number(result['metrics'][f'{split}/{name}'])}" for split in SPLITS]
@@ -41,10 +41,18 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
     parameters = result["parameters"]
     table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")
-    cells, state = result.get("n_cells"), result["state_size"]
+    cells, state, held = result.get("n_cells"), result["state_size"], result.get("state_held")
     if state is not None:
         bound = "at most " if cells is not None else ""
-        table.add_row("state size", f"{bound}{state:,} numbers a sequence, all layers")
+        measured = "" if held is None else f"   held while streaming {held:,}"
+        conv = result["conv_state_size"]
+        table.add_row("state size", f"{bound}{state:,} (short convolution {conv:,}){measured}")
+    for name, kinds in (("token", "per_token"), ("pair", "per_pair")):
+        operations = result["operations"][kinds]
+        if operations is not None:
+            table.add_row(f"operations a {name}", _operations(operations))
+    flops = result["operations"]["counted_flops_per_token"]
+    table.add_row("FLOPs a token", f"{flops:,.0f} in the mixers, as PyTorch counts")
     if cells is not None:
         table.add_row("cells", f"{cells:,} in the fullest layer and test sequence")
     if result["status"] == COMPLETED:
@@ -59,6 +67,8 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         shared = {name: rows for name, rows in result["overlap"].items() if rows}
         if shared:
             table.add_row("shared rows", ", ".join(f"{n} {k}" for k, n in shared.items()))
+    if result.get("signature") is not None:
+        table.add_row("signature", _signature(result["signature"]))
     table.add_row("record", Text(_path(folder)))
     return table
 
@@ -110,6 +120,23 @@ def _status(result: Mapping[str, Any]) -> Text:
     if result["status"] == COMPLETED:
         return Text(COMPLETED, style="green")
     return Text(f"{result['status']}: {result['reason']}", style="red")
+
+
+def _operations(operations: Mapping[str, float]) -> str:
+    names = {
+        "multiplies": "multiplies",
+        "additions": "additions",
+        "absolute_differences": "absolute differences",
+        "exponentials": "exponentials",
+    }
+    return ", ".join(f"{operations[key]:,.0f} {name}" for key, name in names.items())
+
+
+def _signature(signature: Mapping[str, Any]) -> Text:
+    line = f"{signature['held']}/{signature['of']} hold"
+    if signature["holds"]:
+        return Text(line, style="green")
+    return Text(f"{line}; fails: {', '.join(signature['failing'])}", style="red")
 
 
 def _short(node: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from mixbench import seeds
 from mixbench.datasets.dataset import IGNORE, Dataset, Rows, Split
+from mixbench.models import n_cells
 
 Schedule = Literal["one_cycle", "constant"]
 Dtype = Literal["float32", "float64", "bfloat16"]
@@ -75,7 +76,8 @@ class Trainer:
     finite raises `Diverged`.
 
     Args:
-        model: Called with tokens `[B, T]` and a mask of asked positions; gives their logits.
+        model: Called with tokens `[B, T]` and a mask of asked positions it gives their logits; with
+            windows `[B, T]`, one value each.
         dataset: The task.
         rows: Its splits.
         optimizer: Over the model's parameters; its learning rate is the schedule's peak.
@@ -167,22 +169,25 @@ class Trainer:
         """
         inputs, targets = self._tensors(split)
         predictions = torch.full_like(targets, IGNORE)
-        total = 0.0
+        total, count = 0.0, 0
         self.model.eval()
         with torch.no_grad():
             for start in range(0, len(inputs), _EVALUATION_BATCH):
                 index = slice(start, start + _EVALUATION_BATCH)
-                logits, asked, labels = self._logits(inputs[index], targets[index])
-                total += float(F.cross_entropy(logits.double(), labels, reduction="sum"))
-                predictions[index][asked] = logits.argmax(-1)
-                cells = getattr(self.model, "n_cells", None)
+                outputs, asked, labels = self._outputs(inputs[index], targets[index])
+                if labels.is_floating_point():
+                    labels = labels.double()
+                total += float(self._loss(outputs.double(), labels, "sum"))
+                count += len(labels)
+                predictions[index][asked] = self._predictions(outputs).to(predictions.dtype)
+                cells = n_cells(self.model)
                 if cells is not None:
                     self.n_cells = max(cells, self.n_cells or 0)
         if not math.isfinite(total):
             raise Diverged(self.step, f"the {split} loss")
-        loss = total / int((targets != IGNORE).sum())
         metrics = self.dataset.metrics(predictions.cpu().numpy(), self.rows[split].targets)
-        return {f"{split}/{name}": value for name, value in {"loss": loss, **metrics}.items()}
+        named = {"loss": total / count, **metrics}
+        return {f"{split}/{name}": value for name, value in named.items()}
 
     def state(self) -> dict[str, Any]:
         """All that later steps depend on; plain containers and tensors only."""
@@ -203,11 +208,15 @@ class Trainer:
         self.scheduler.load_state_dict(state["scheduler"])
 
     def _tensors(self, split: Split) -> tuple[Tensor, Tensor]:
-        rows = self.rows[split]
-        return (
-            torch.from_numpy(rows.inputs).to(self.device),
-            torch.from_numpy(rows.targets).to(self.device),
+        """Inputs and targets on the device; real numbers in the model's precision."""
+        inputs, targets = (
+            torch.from_numpy(array).to(self.device)
+            for array in (self.rows[split].inputs, self.rows[split].targets)
         )
+        if self.dataset.kind == "values":
+            dtype = next(self.model.parameters()).dtype
+            inputs, targets = inputs.to(dtype), targets.to(dtype)
+        return inputs, targets
 
     def _batches(self) -> Iterator[Tensor]:
         """Row numbers of the epoch's batches, cut where the steps run out."""
@@ -220,8 +229,8 @@ class Trainer:
 
     def _train_step(self, inputs: Tensor, targets: Tensor) -> float:
         self.optimizer.zero_grad(set_to_none=True)
-        logits, _, labels = self._logits(inputs, targets)
-        loss = F.cross_entropy(logits, labels)
+        outputs, _, labels = self._outputs(inputs, targets)
+        loss = self._loss(outputs, labels)
         value = loss.item()
         if not math.isfinite(value):
             raise Diverged(self.step + 1, "the training loss")
@@ -237,15 +246,27 @@ class Trainer:
         self.step += 1
         return value
 
-    def _logits(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits at asked positions `[M, N]`, the mask `[B, T]` and the labels `[M]`."""
-        asked = targets != IGNORE
+    def _outputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs where asked (logits `[M, N]` or values `[M]`), the mask, and targets `[M]`."""
         autocast: AbstractContextManager[object] = nullcontext()
         if self.dtype == "bfloat16":
             autocast = torch.autocast(self.device.type, torch.bfloat16)
         with autocast:
-            logits = self.model(inputs, asked)
-        return logits if self.dtype == "float64" else logits.float(), asked, targets[asked]
+            if self.dataset.kind == "tokens":
+                asked = targets != IGNORE
+                outputs = self.model(inputs, asked)
+            else:
+                asked = torch.ones_like(targets, dtype=torch.bool)
+                outputs = self.model(inputs)
+        return outputs if self.dtype == "float64" else outputs.float(), asked, targets[asked]
+
+    def _loss(self, outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        if self.dataset.kind == "tokens":
+            return F.cross_entropy(outputs, targets, reduction=reduction)
+        return F.mse_loss(outputs, targets, reduction=reduction)
+
+    def _predictions(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(-1) if self.dataset.kind == "tokens" else outputs
 
 
 def _scheduler(

@@ -10,13 +10,18 @@ import numpy as np
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+Kind = Literal["tokens", "values"]
 IGNORE = -100
 """The label of positions that are not asked for."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One split: `inputs [R, T]` and `targets`, row by row."""
+    """One split: `inputs [R, T]` and `targets`, row by row.
+
+    Tokens: whole numbers, with a label at every position (`IGNORE` where none is asked for).
+    Values: real numbers, with one target a row, `[R]`.
+    """
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -29,17 +34,18 @@ class Dataset(ABC):
     """A task. Its constructor takes the configuration's keys and only checks and keeps them.
 
     Attributes:
+        kind: What rows hold and models give: `tokens` (classification where asked) or `values`
+            (regression, one number a row).
         metric: Name of the metric that comparisons use.
         higher_is_better: Its direction.
         margin: The smallest difference in it that matters.
-        vocab_size: Tokens N.
         seq_len: Length T of a row.
     """
 
+    kind: Kind
     metric: str
     higher_is_better: bool
     margin: float
-    vocab_size: int
     seq_len: int
 
     @abstractmethod
@@ -55,8 +61,8 @@ class Dataset(ABC):
         """Scores of predictions, which have the shape of `targets`."""
 
     @abstractmethod
-    def chance(self) -> dict[str, float]:
-        """What guessing scores, by metric name."""
+    def chance(self, rows: Rows) -> dict[str, float]:
+        """What a forecast without any learning scores on these rows, by metric name."""
 
 
 def overlap(rows: Rows, other: Rows) -> int:

@@ -44,6 +44,7 @@ class MQAR(Dataset):
         SettingError: A value that no row can be made with.
     """
 
+    kind = "tokens"
     metric = "accuracy"
     higher_is_better = True
     margin = 0.01
@@ -120,7 +121,7 @@ class MQAR(Dataset):
             "sequence_accuracy": float((right | ~asked).all(axis=1).mean()),
         }
 
-    def chance(self) -> dict[str, float]:
+    def chance(self, rows: Rows) -> dict[str, float]:
         """Guessing uniformly among all values; `context_accuracy`: among the row's own values."""
         num_values = self.vocab_size - self.vocab_size // 2
         return {

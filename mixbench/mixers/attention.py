@@ -3,58 +3,78 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.mixers.mixer import Mixer, at_least, head_width
-from mixbench.mixers.short_convolution import ShortConvolution
+from mixbench.accounting import Operations, dot, softmax_entry, weighted_sum
+from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
+from mixbench.signatures import Check
 
 
-class Attention(Mixer):
+class Attention(CachedMixer):
     """Scaled dot-product attention (arXiv 1706.03762), `[B, T, D] -> [B, T, D]`.
 
-    A short convolution, as the recall mixers have it, goes before the projections, and a scalar
-    gate after them, so that the comparison with those mixers is about the mixing alone.
-
-    Args:
-        d_model: Model width D.
-        causal: Mask later tokens.
-        num_heads: Heads; must divide `d_model`.
-        conv_width: Taps of the short convolution; 0 for none.
-
-    Raises:
-        SettingError: `num_heads` does not divide `d_model`, or a negative `conv_width`.
+    Args and errors: see `ProjectedMixer`.
     """
 
     def __init__(
-        self, *, d_model: int, causal: bool, num_heads: int = 2, conv_width: int = 4
+        self,
+        *,
+        d_model: int,
+        causal: bool,
+        num_heads: int = 2,
+        conv_width: int = 4,
+        out_gate: bool = True,
     ) -> None:
-        super().__init__(d_model=d_model, causal=causal)
-        head_width(d_model, num_heads)
-        at_least("conv_width", conv_width, 0)
-        self.num_heads = num_heads
-        self.conv = ShortConvolution(d_model, conv_width) if conv_width else None
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.o_proj = nn.Linear(d_model, d_model)
-        self.out_gate = nn.Parameter(torch.empty(1))
+        super().__init__(
+            d_model=d_model,
+            causal=causal,
+            num_heads=num_heads,
+            conv_width=conv_width,
+            out_gate=out_gate,
+        )
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        nn.init.ones_(self.out_gate)
+    def mix(self, x: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        return self.merge(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal))
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.conv is not None:
-            x = self.conv(x)
-        q, k, v = (
-            proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for proj in (self.q_proj, self.k_proj, self.v_proj)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """The attention weights `[B, H, T, T]` for convolved inputs."""
+        q, k, _ = self.heads(x)
+        scores = q @ k.mT / self.head_width**0.5
+        if self.causal:
+            T = x.shape[1]
+            later = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        return scores.softmax(-1)
+
+    def signature(self, x: Tensor) -> list[Check]:
+        """Rows sum to one, and no weight is negative."""
+        return weight_checks(self.weights(self.convolved(x)))
+
+    def pair_operations(self) -> Operations:
+        return dot(self.head_width)
+
+    def operations(self, seq_len: int) -> Operations:
+        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
+        # The scores' scale is folded into the queries.
+        return (
+            self.frame_operations()
+            + self.projection_operations()
+            + Operations(multiplies=self.d_model)
+            + pair * self.num_heads * pairs_a_token(seq_len, self.causal)
         )
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out_gate * self.o_proj(out.transpose(1, 2).flatten(-2))
 
-    def state_size(self, seq_len: int) -> int:
-        """The cache of keys and values, and the convolution's last inputs."""
-        conv = self.conv.state_size if self.conv is not None else 0
-        return 2 * seq_len * self.d_model + conv
+
+def weight_checks(weights: Tensor) -> list[Check]:
+    """Rows of attention weights `[..., T]` sum to one within 1e-5, and none is negative."""
+    error = float((weights.sum(-1) - 1).abs().max())
+    smallest = float(weights.min())
+    return [
+        Check.close("rows sum to 1", 0.0, error, 1e-5),
+        Check("no negative weight", ">= 0", smallest, None, smallest >= 0),
+    ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mixbench.mixers.delta_mixer import DeltaMixer
-from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule
+from mixbench.accounting import Operations
+from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
+from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule, naive_gated_delta_rule
+from mixbench.signatures import Check
 
 
 class GatedDeltaNet(DeltaMixer):
@@ -49,4 +51,37 @@ class GatedDeltaNet(DeltaMixer):
 
     def state_size(self, seq_len: int) -> int:
         """One V x K state a head and the convolution's last inputs, whatever the length."""
-        return self.cell_size + self.conv.state_size
+        return self.cell_size + self.conv_state_size()
+
+    def operations(self, seq_len: int) -> Operations:
+        return self.frame_operations() + self.write_operations() + self.read_operations()
+
+    def init_state(self, batch: int) -> dict[str, Tensor]:
+        return {"conv": self.conv.init_state(batch), "cell": self.empty_cell(batch)}
+
+    def step(self, x: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        x, conv = self.conv.step(x, state["conv"])
+        x = x[:, None]
+        q, k, v = self.content(x)
+        alpha, beta = self.gates(x)
+        out, cell = naive_gated_delta_rule(q, k, v, alpha, beta, state["cell"])
+        return self.out_gate * self.o_proj(out[:, 0].flatten(-2)), {"conv": conv, "cell": cell}
+
+    def signature(self, x: Tensor) -> list[Check]:
+        """Credit falls as the product of the gates; the trained gates and keys are in range."""
+        x = self.conv(x)
+        _, k, _ = self.content(x)
+        alpha, _ = self.gates(x)
+        norms = k.norm(dim=-1)
+        low, high = float(alpha.min()), float(alpha.max())
+        return [
+            credit_check(lambda *c: chunk_gated_delta_rule(*c)[0], [1.0]),
+            Check.close("keys have unit norm", 0.0, float((norms - 1).abs().max()), 1e-4),
+            Check(
+                "retention gates lie in [1e-4, 0.9991]",
+                [1e-4, 0.9991],
+                [low, high],
+                1e-6,
+                1e-4 - 1e-6 <= low <= high <= 0.9991 + 1e-6,
+            ),
+        ]

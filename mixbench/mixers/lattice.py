@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mixbench.accounting import Operations, linear
 from mixbench.errors import SettingError
-from mixbench.mixers.delta_mixer import DeltaMixer
-from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule
-from mixbench.ops.lattice_rule import ReadMode, Weights, lattice_rule
+from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
+from mixbench.mixers.mixer import positive
+from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule, naive_gated_delta_rule
+from mixbench.ops.lattice_rule import (
+    ReadMode,
+    Weights,
+    lattice_rule,
+    read_neighbourhood,
+    spline_neighbourhood,
+)
+from mixbench.seeds import torch_stream
+from mixbench.signatures import Check
 
 
 class AddressProjection(nn.Linear):
@@ -93,8 +106,7 @@ class Lattice(DeltaMixer):
             retention_init=retention_init,
             out_gate_init=out_gate_init,
         )
-        if not 0 < addr_scale < math.inf:
-            raise SettingError("addr_scale", expected="a positive number", got=addr_scale)
+        positive("addr_scale", addr_scale)
         if one_cell and read_tie:
             raise SettingError(
                 "read_tie", expected="false with one_cell=true, which has no addresses", got="true"
@@ -145,10 +157,140 @@ class Lattice(DeltaMixer):
         scale = self.addr_scale if self.raw_addr_scale is None else F.softplus(self.raw_addr_scale)
         return scale * (torch.tanh(point) if self.bounded else point)
 
-    def state_size(self, seq_len: int) -> int:
-        """At most this: nine cells a token, or all that lie within bounded addresses."""
-        cells = 1 if self.one_cell else 9 * seq_len
-        if self.bounded and self.raw_addr_scale is None and not self.one_cell:
-            # tanh reaches 1 in floating point, so centres run to round(scale), cells one further.
-            cells = min(cells, (2 * (round(self.addr_scale) + 1) + 1) ** 2)
-        return cells * self.cell_size + self.conv.state_size
+    def state_size(self, seq_len: int, cells: int | None = None) -> int:
+        """The cells and the convolution's last inputs.
+
+        Args:
+            seq_len: Tokens so far.
+            cells: Cells written to. None for at most: nine a token, or all that lie within bounded
+                addresses.
+        """
+        if cells is None:
+            cells = 1 if self.one_cell else 9 * seq_len
+            if self.bounded and self.raw_addr_scale is None and not self.one_cell:
+                # tanh reaches 1 in floating point: centres run to round(scale), cells one further.
+                cells = min(cells, (2 * (round(self.addr_scale) + 1) + 1) ** 2)
+        return cells * self.cell_size + self.conv_state_size()
+
+    def operations(self, seq_len: int) -> Operations:
+        H, D = self.num_heads, self.d_model
+        scaled = Operations(multiplies=H * self.key_width)
+        frame = self.frame_operations() + scaled
+        if self.one_cell:
+            return frame + self.write_operations() + self.read_operations()
+        # Per axis three spline pieces (and their norm), then nine products, for each address; tanh
+        # is one exponential; a^w is one exponential a head and cell, b w one multiply.
+        spline = Operations(multiplies=2 * 14 + 9, additions=2 * 8)
+        address = linear(D, 2) + Operations(multiplies=2, additions=2, exponentials=2) + spline
+        reads = 9 if self.read_mode == "all" else 1
+        write = self.write_operations() + Operations(multiplies=2 * H, exponentials=H)
+        read = self.read_operations() + Operations(multiplies=H * self.value_width)
+        return frame + address * 2 + write * 9 + read * reads
+
+    def init_state(self, batch: int) -> dict[str, Any]:
+        conv = self.conv.init_state(batch)
+        return {"conv": conv, "cells": [{} for _ in range(batch)]}
+
+    def step(self, x: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+        x, conv = self.conv.step(x, state["conv"])
+        x = x[:, None]
+        q, k, v = self.content(x)
+        q = q * F.softplus(self.q_scale)[:, None]
+        alpha, beta = self.gates(x)
+        if self.one_cell:
+            whole = x.new_zeros(*x.shape[:2], 1, 2)
+            write_cells, write_w = whole, x.new_ones(whole.shape[:-1])
+            read_cells, read_w = write_cells, write_w
+        else:
+            write_address, read_address = self.addresses(x)
+            write_cells, write_w = spline_neighbourhood(write_address, self.weights)
+            read_cells, read_w = read_neighbourhood(read_address, self.weights, self.read_mode)
+        outputs, cells = [], []
+        for b, earlier in enumerate(state["cells"]):
+            written = dict(earlier)
+            for at, w in zip(write_cells[b, 0].tolist(), write_w[b, 0], strict=True):
+                cell = written.get(tuple(at), self.empty_cell(1)[0])
+                cell = alpha[b, 0, :, None, None] ** w * cell
+                error = v[b, 0] - (cell @ k[b, 0, :, :, None])[..., 0]
+                update = (beta[b, 0] * w)[:, None] * error
+                written[tuple(at)] = cell + update[..., None] * k[b, 0, :, None]
+            out = torch.zeros_like(v[b, 0])
+            for at, w in zip(read_cells[b, 0].tolist(), read_w[b, 0], strict=True):
+                if tuple(at) in written:
+                    out = out + w * (written[tuple(at)] @ q[b, 0, :, :, None])[..., 0]
+            outputs.append(out)
+            cells.append(written)
+        mixed = self.out_gate * self.o_proj(torch.stack(outputs).flatten(-2))
+        return mixed, {"conv": conv, "cells": cells}
+
+    def signature(self, x: Tensor) -> list[Check]:
+        """Growth of the cells, credit, the addresses' collapse, the one-cell limit."""
+        return [
+            self._growth_check(x),
+            self._credit_check(),
+            self._spread_check(),
+            self._one_cell_check(x),
+        ]
+
+    def _growth_check(self, x: Tensor) -> Check:
+        """Sequences that repeat their first m tokens: more distinct ones, more cells."""
+        T = x.shape[1]
+        counts = {}
+        copy = deepcopy(self)
+        with torch.no_grad():
+            for m in sorted({1, max(1, T // 8), max(1, T // 2), T}):
+                copy(x[:, torch.arange(T) % m])
+                assert copy.n_cells is not None
+                counts[m] = float(copy.n_cells.float().mean())
+        values = list(counts.values())
+        grows = self.one_cell or values[-1] > values[0]
+        never_falls = all(a <= b + 0.05 * b for a, b in pairwise(values))
+        return Check(
+            "cells grow with distinct tokens", "growing", counts, None, grows and never_falls
+        )
+
+    def _credit_check(self) -> Check:
+        if self.one_cell:
+            return credit_check(lambda *c: chunk_gated_delta_rule(*c)[0], [1.0])
+        weights: Weights = self.weights
+
+        def rule(q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+            at = torch.zeros(*q.shape[:2], 2, dtype=torch.float64)
+            return lattice_rule(at, at, q, k, v, alpha, beta, weights)[0]
+
+        w = spline_neighbourhood(torch.zeros(2, dtype=torch.float64), weights)[1]
+        return credit_check(rule, w.tolist())
+
+    def _spread_check(self) -> Check:
+        """New lattices of this width, at the published scale, on eight random tokens."""
+        per_token = {}
+        for std in (None, 0.02):
+            with torch_stream(0, "signature"):
+                new = Lattice(d_model=self.d_model, causal=True, num_heads=1, conv_init_std=std)
+                new(torch.randn(16, 8, self.d_model))
+            assert new.n_cells is not None
+            per_token["default" if std is None else str(std)] = (
+                float(new.n_cells.float().mean()) / 8
+            )
+        return Check(
+            "a convolution init of 0.02 collapses the addresses",
+            "at least 6 cells a token by default, at most 2 with 0.02",
+            per_token,
+            None,
+            per_token["default"] >= 6 and per_token["0.02"] <= 2,
+        )
+
+    def _one_cell_check(self, x: Tensor) -> Check:
+        """With these parameters, capped at one cell, against the gated delta rule's definition."""
+        copy = deepcopy(self).double()
+        copy.one_cell = True
+        x = x[:2].double()
+        with torch.no_grad():
+            out = copy(x)
+            convolved = copy.conv(x)
+            q, k, v = copy.content(convolved)
+            q = q * F.softplus(copy.q_scale)[:, None]
+            expected, _ = naive_gated_delta_rule(q, k, v, *copy.gates(convolved))
+            expected = copy.out_gate * copy.o_proj(expected.flatten(-2))
+        error = float((out - expected).abs().max() / (1 + expected.abs().max()))
+        return Check.close("capped at one cell it is Gated DeltaNet", 0.0, error, 1e-10)

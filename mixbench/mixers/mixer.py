@@ -1,17 +1,22 @@
-"""What every sequence mixer is, and the check its constructor arguments share."""
+"""What every sequence mixer is, and the checks its constructor arguments share."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
+from mixbench.accounting import Operations
 from mixbench.errors import SettingError
+from mixbench.signatures import Check
 
 
 class Mixer(nn.Module):
     """A layer that mixes information along time, `[B, T, D] -> [B, T, D]`, without a residual.
 
     A subclass names `d_model`, `causal` and its own knobs in its constructor (no `**kwargs`: the
-    constructor's arguments are the configuration's keys) and implements `forward`.
+    constructor's arguments are the configuration's keys) and implements `forward`. The other
+    methods are optional: what a mixer does not say is shown as unknown.
 
     Special initial values: put them in `reset_parameters()` and call it at the end of the
     constructor. mixbench then draws every layer inside from a stream named after its path and calls
@@ -38,14 +43,51 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def state_size(self, seq_len: int) -> int | None:
-        """Numbers held after `seq_len` tokens when streaming; None where the mixer does not say."""
+        """Numbers held a sequence after `seq_len` tokens when streaming."""
         return None
+
+    def conv_state_size(self) -> int:
+        """The part of `state_size` that a short convolution holds."""
+        return 0
+
+    def operations(self, seq_len: int) -> Operations | None:
+        """Scalar operations a token, averaged over a sequence of `seq_len`, by formula."""
+        return None
+
+    def pair_operations(self) -> Operations | None:
+        """Operations of one query-key score of one head; None where there are no such pairs."""
+        return None
+
+    def signature(self, x: Tensor) -> list[Check]:
+        """What this mixer predicts about itself, checked on the inputs `[B, T, D]` it met."""
+        return []
+
+    def init_state(self, batch: int) -> Any:
+        """The state before the first token, for `step`.
+
+        Raises:
+            NotImplementedError: The mixer has no streaming form.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no streaming form")
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One token `[B, D]` after another: its output `[B, D]` and the new state.
+
+        The given state is left as it is, so that a stream can be continued from it twice.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no streaming form")
 
 
 def at_least(key: str, value: float, bound: float) -> None:
     """Refuse a setting below `bound`."""
     if not value >= bound:
         raise SettingError(key, expected=f"at least {bound}", got=value)
+
+
+def positive(key: str, value: float) -> None:
+    """Refuse a setting that is not a positive finite number."""
+    if not 0 < value < float("inf"):
+        raise SettingError(key, expected="a positive number", got=value)
 
 
 def head_width(d_model: int, num_heads: int) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from mixbench.errors import SettingError
-from mixbench.mixers.mixer import at_least
+from mixbench.accounting import Operations
+from mixbench.mixers.mixer import at_least, positive
 
 
 class ShortConvolution(nn.Module):
@@ -24,8 +22,8 @@ class ShortConvolution(nn.Module):
     def __init__(self, d_model: int, width: int, init_std: float | None = None) -> None:
         super().__init__()
         at_least("conv_width", width, 1)
-        if init_std is not None and not 0 < init_std < math.inf:
-            raise SettingError("conv_init_std", expected="a positive number", got=init_std)
+        if init_std is not None:
+            positive("conv_init_std", init_std)
         self.width = width
         self.init_std = width**-0.5 if init_std is None else init_std
         self.weight = nn.Parameter(torch.empty(d_model, width))
@@ -44,7 +42,21 @@ class ShortConvolution(nn.Module):
             out[:, shift:] += x[:, : T - shift] * self.weight[:, -1 - shift]
         return out
 
+    def init_state(self, batch: int) -> Tensor:
+        """The inputs before the first, zeros `[B, width - 1, D]`."""
+        return self.weight.new_zeros(batch, self.width - 1, len(self.bias))
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One token `[B, D]`: its output `[B, D]` and the last `width - 1` inputs."""
+        seen = torch.cat([state, x[:, None]], dim=1)
+        return (seen * self.weight.t()).sum(1) + self.bias, seen[:, 1:]
+
     @property
     def state_size(self) -> int:
-        """Numbers held per sequence when streaming: the last `width - 1` inputs."""
+        """Numbers held a sequence when streaming: the last `width - 1` inputs."""
         return (self.width - 1) * len(self.bias)
+
+    def operations(self) -> Operations:
+        """Operations a token."""
+        taps = self.width * len(self.bias)
+        return Operations(multiplies=taps, additions=taps)

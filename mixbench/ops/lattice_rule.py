@@ -82,7 +82,7 @@ def naive_lattice_rule(
     B, T, H, K = q.shape
     V = v.shape[-1]
     write_cells, write_w = spline_neighbourhood(write_address, weights)
-    read_cells, read_w = _read_neighbourhood(read_address, weights, read_mode)
+    read_cells, read_w = read_neighbourhood(read_address, weights, read_mode)
     out = []
     n_cells = []
     for b in range(B):
@@ -131,7 +131,7 @@ def lattice_rule(
     """
     B, T, H, _ = q.shape
     write_cells, write_w = spline_neighbourhood(write_address, weights)
-    read_cells, read_w = _read_neighbourhood(read_address, weights, read_mode)
+    read_cells, read_w = read_neighbourhood(read_address, weights, read_mode)
     plan = _plan(write_cells, read_cells)
     if T == 0:
         return torch.zeros_like(v), plan.n_cells
@@ -148,9 +148,10 @@ def lattice_rule(
     return (R @ v.transpose(1, 2)).transpose(1, 2), plan.n_cells
 
 
-def _read_neighbourhood(
+def read_neighbourhood(
     address: Tensor, weights: Weights, read_mode: ReadMode
 ) -> tuple[Tensor, Tensor]:
+    """The cells that a read address reads and their weights, as in `spline_neighbourhood`."""
     if read_mode == "all":
         return spline_neighbourhood(address, weights)
     centre = address.detach().round()

@@ -1,0 +1,116 @@
+"""First-spike Laplacian attention: distances between latencies instead of dot products."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mixbench.accounting import Operations, sigmoid, softmax_entry, weighted_sum
+from mixbench.mixers.attention import weight_checks
+from mixbench.mixers.mixer import positive
+from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
+from mixbench.ops.laplacian_attention import laplacian_logits
+from mixbench.signatures import Check
+
+_SIGMA_FLOOR = 1e-6
+
+
+class Laplacian(CachedMixer):
+    """Softmax over minus the L1 distance of latencies `sigmoid(q)`, `sigmoid(k)`, over sigma.
+
+    Queries meet keys without a multiplication. `sigma_h = softplus(theta_h) + 1e-6` is learned per
+    head. `[B, T, D] -> [B, T, D]`. A published relative: EcoTransformer, arXiv 2507.20096.
+
+    Args, besides those of `ProjectedMixer`:
+        sigma: Where `softplus(theta)` starts; larger is less selective.
+
+    Raises:
+        SettingError: As `ProjectedMixer`; `sigma` not positive.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        causal: bool,
+        num_heads: int = 2,
+        sigma: float = 0.7,
+        conv_width: int = 4,
+        out_gate: bool = True,
+    ) -> None:
+        super().__init__(
+            d_model=d_model,
+            causal=causal,
+            num_heads=num_heads,
+            conv_width=conv_width,
+            out_gate=out_gate,
+        )
+        positive("sigma", sigma)
+        self.sigma_init = sigma
+        self.theta = nn.Parameter(torch.empty(num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        # The inverse of softplus, in a form that neither over- nor underflows.
+        raw = self.sigma_init + math.log(-math.expm1(-self.sigma_init))
+        nn.init.constant_(self.theta, raw)
+
+    @property
+    def sigma(self) -> Tensor:
+        """The heads' widths `[H]`."""
+        return F.softplus(self.theta) + _SIGMA_FLOOR
+
+    def mix(self, x: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        weights = laplacian_logits(q, k, self.sigma, self.causal).softmax(-1)
+        return self.merge(weights.to(v.dtype) @ v)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return laplacian_logits(q, k, self.sigma).softmax(-1).to(v.dtype) @ v
+
+    def signature(self, x: Tensor) -> list[Check]:
+        """Weights are a distribution; a larger sigma, here the trained one scaled, selects less."""
+        q, k, _ = self.heads(self.convolved(x))
+        entropies = []
+        for scale in (0.5, 1.0, 2.0):
+            logits = laplacian_logits(q, k, scale * self.sigma, self.causal)
+            weights = logits.softmax(-1)
+            entropies.append(float(-torch.xlogy(weights, weights).sum(-1).mean()))
+        weights = laplacian_logits(q, k, self.sigma, self.causal).softmax(-1)
+        sigma = self.sigma.tolist()
+        return [
+            *weight_checks(weights),
+            Check.rising("entropy rises with sigma (times 1/2, 1, 2)", entropies),
+            Check(
+                "learned sigmas are positive and finite",
+                "> 0",
+                sigma,
+                None,
+                all(0 < s < math.inf for s in sigma),
+            ),
+            Check(
+                "entropy lies between 0 and log T",
+                [0.0, math.log(x.shape[1])],
+                entropies[1],
+                1e-5,
+                -1e-5 <= entropies[1] <= math.log(x.shape[1]) + 1e-5,
+            ),
+        ]
+
+    def pair_operations(self) -> Operations:
+        # Dividing by sigma is folded into the latencies.
+        return Operations(additions=self.head_width - 1, absolute_differences=self.head_width)
+
+    def operations(self, seq_len: int) -> Operations:
+        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
+        latencies = (sigmoid() + Operations(multiplies=1)) * (2 * self.d_model)
+        return (
+            self.frame_operations()
+            + self.projection_operations()
+            + latencies
+            + pair * self.num_heads * pairs_a_token(seq_len, self.causal)
+        )

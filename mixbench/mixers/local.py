@@ -1,0 +1,85 @@
+"""Sliding-window attention, the baseline of mixers that claim to see far at low cost."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from mixbench.accounting import Operations, dot, softmax_entry, weighted_sum
+from mixbench.mixers.attention import weight_checks
+from mixbench.mixers.mixer import at_least
+from mixbench.mixers.projected_mixer import CachedMixer
+from mixbench.ops.window_attention import window_attention, window_weights
+from mixbench.signatures import Check
+
+
+class Local(CachedMixer):
+    """Attention to `window` tokens on each side (Longformer, arXiv 2004.05150).
+
+    Causal, to the token itself and the `window` before it. `[B, T, D] -> [B, T, D]`.
+
+    Args, besides those of `ProjectedMixer`:
+        window: Tokens seen on each side.
+
+    Raises:
+        SettingError: As `ProjectedMixer`; `window` below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        causal: bool,
+        num_heads: int = 2,
+        window: int = 4,
+        conv_width: int = 4,
+        out_gate: bool = True,
+    ) -> None:
+        super().__init__(
+            d_model=d_model,
+            causal=causal,
+            num_heads=num_heads,
+            conv_width=conv_width,
+            out_gate=out_gate,
+        )
+        at_least("window", window, 1)
+        self.window = window
+        self.reset_parameters()
+
+    def mix(self, x: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        return self.merge(window_attention(q, k, v, self.window, self._right))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    def cache_length(self, seq_len: int) -> int:
+        return min(seq_len, self.window)
+
+    def signature(self, x: Tensor) -> list[Check]:
+        """Rows sum to one, and no weight is negative."""
+        q, k, _ = self.heads(self.convolved(x))
+        return weight_checks(window_weights(q, k, self.window, self._right))
+
+    def pair_operations(self) -> Operations:
+        return dot(self.head_width)
+
+    def operations(self, seq_len: int) -> Operations:
+        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
+        return (
+            self.frame_operations()
+            + self.projection_operations()
+            + Operations(multiplies=self.d_model)
+            + pair * self.num_heads * (window_pairs(seq_len, self.window, self._right) / seq_len)
+        )
+
+    @property
+    def _right(self) -> int:
+        return 0 if self.causal else self.window
+
+
+def window_pairs(seq_len: int, left: int, right: int) -> int:
+    """Pairs in a sliding window over a sequence; windows are cut off at its ends."""
+    left, right = min(left, seq_len - 1), min(right, seq_len - 1)
+    cut = left * (left + 1) // 2 + right * (right + 1) // 2
+    return seq_len * (left + 1 + right) - cut
