@@ -34,7 +34,7 @@ def call(tmp_path, monkeypatch, capfd):
 
 # arguments, the key that the line names, what it must say, and what it must suggest
 MISTAKES = [
-    ("mixer=latice", "mixer", r"attention, gated_deltanet, gdn, lattice", "did you mean 'lattice'"),
+    ("mixer=latice", "mixer", r"attention, gated_deltanet, gdn, lap", "did you mean 'lattice'"),
     ("dataset=mqra", "dataset", r"one of mqar", "did you mean 'mqar'"),
     ("dataset/preset=mqar_t64", "dataset/preset", r"mqar_t64_k4", "did you mean 'mqar_t64_k4'"),
     ("model=gpt", "model", r"language_model", ""),
@@ -67,6 +67,31 @@ MISTAKES = [
     ("lr=fast", "lr", r"a number, got fast", ""),
     ("lr=", "lr", r"a number, got an empty string", ""),
     ("lr==3", "override", r"key=value, got lr==3", ""),
+    ("model=window_regressor", "model", r"one for tokens", ""),
+    ("dataset=sequence model=language_model", "model.vocab_size", r"'dataset.vocab_size' not", ""),
+    ("dataset=sequence dataset.series=sunspot", "dataset.series", r"co2, got", "'sunspots'"),
+    ("dataset=sequence dataset.seq_len=0", "dataset.seq_len", r"at least 1, got 0", ""),
+    ("dataset=sequence dataset.num_test=0", "dataset.num_test", r"at least 1, got 0", ""),
+    (
+        "dataset=sequence dataset.series=sunspots dataset.num_train=400",
+        "dataset.num_train",
+        r"at most 213 windows .*, got num_train=400, num_valid=200, num_test=200",
+        "set all three, or none",
+    ),
+    (
+        "dataset=sequence dataset.series=sunspots dataset.seq_len=103",
+        "dataset.seq_len",
+        r"at most 102 ",
+        "",
+    ),
+    ("mixer=laplacian mixer.sigma=0", "mixer.sigma", r"a positive number, got 0", ""),
+    ("mixer=laplacian mixer.sigma=-1", "mixer.sigma", r"a positive number, got -1", ""),
+    ("mixer=spiderweb mixer.radius=-1", "mixer.radius", r"at least 0, got -1", ""),
+    ("mixer=spiderweb mixer.eta=1", "mixer.eta", r"at least 2, got 1", ""),
+    ("mixer=spiderweb mixer.eta=2.5", "mixer.eta", r"a whole number, got 2.5", ""),
+    ("mixer=spiderweb mixer.levels=-1", "mixer.levels", r"0 to 5 .*, got -1", ""),
+    ("mixer=spiderweb mixer.levels=6", "mixer.levels", r"0 to 5 .*, got 6", ""),
+    ("mixer=local mixer.window=0", "mixer.window", r"at least 1, got 0", ""),
     ("~lr", "optimizer.lr", r"Interpolation key 'lr' not found", ""),
     ("weight_decay=-0.1", "weight_decay", r"at least 0, got -0.1", ""),
     ("warmup=1.5", "warmup", r"0 to 1, got 1.5", ""),
@@ -82,7 +107,7 @@ MISTAKES = [
     ("schedule=cosine", "schedule", r"one_cycle, constant, got cosine", ""),
     ("rerun=yes", "rerun", r"none, failed, all", ""),
     ("device=tpu", "device", r"auto, cpu or cuda, got tpu", ""),
-    ("causal=false mixer=lattice", "mixer.causal", r"true .*, got false", ""),
+    ("mixer.causal=false mixer=lattice", "mixer.causal", r"true .*, got false", ""),
     ("mixer=lattice mixer.addr_scale=-1", "mixer.addr_scale", r"positive number, got -1", ""),
     ("mixer=lattice mixer.weights=sum", "mixer.weights", r"unit, partition, got sum", ""),
     ("mixer._target_=nowhere.Mixer", "mixer._target_", r"No module named 'nowhere'", ""),
@@ -105,7 +130,9 @@ MISTAKES = [
 
 
 class NotAMixer:
-    def __init__(self, d_model: int, causal: bool, num_heads: int, conv_width: int) -> None:
+    def __init__(
+        self, d_model: int, causal: bool, num_heads: int, conv_width: int, out_gate: bool
+    ) -> None:
         pass
 
 
@@ -161,7 +188,7 @@ def test_one_run(call, tmp_path):
         "accuracy": "chance 0.0312",
         "sequence accuracy": "test",
         "parameters": "mixers",
-        "state size": "numbers",
+        "state size": "at most",
         "cells": "fullest",
         "steps": "12 in 3 epochs",
         "seconds": "training",
@@ -269,14 +296,15 @@ def test_a_mixer_of_the_wrong_shape_is_named(call, tmp_path, monkeypatch):
     (tmp_path / "bad_mixer.py").write_text(
         "from mixbench.mixers.mixer import Mixer\n"
         "class Bad(Mixer):\n"
-        "    def __init__(self, *, d_model: int, causal: bool, num_heads: int, conv_width: int):\n"
+        "    def __init__(self, *, d_model: int, causal: bool):\n"
         "        super().__init__(d_model=d_model, causal=causal)\n"
         "    def forward(self, x):\n"
         "        return x[:, :1]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    knobs = ("num_heads", "conv_width", "out_gate")
     with pytest.raises(ValueError, match=r"Bad returned \(8, 1, 16\) for \(8, 32, 16\)"):
-        call("mixer._target_=bad_mixer.Bad", *TINY)
+        call("mixer._target_=bad_mixer.Bad", *(f"~mixer.{key}" for key in knobs), *TINY)
 
 
 def test_the_command_in_its_own_process(mixbench, tmp_path):
@@ -292,7 +320,9 @@ def test_the_command_in_its_own_process(mixbench, tmp_path):
 def test_help_names_the_groups_and_imports_no_torch(mixbench):
     done = mixbench("--help", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0
-    assert re.search(r"mixer: attention, gated_deltanet, gdn, lattice", done.stdout)
+    assert re.search(
+        r"mixer: attention, gated_deltanet, gdn, laplacian, lattice, local, spiderweb", done.stdout
+    )
     assert "mixbench mixer=lattice dataset=mqar" in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "hydra" in imported

@@ -79,7 +79,7 @@ def test_a_run_leaves_a_whole_record(settings):
     assert result["overlap"] == {"valid_in_train": 0, "test_in_train": 0, "test_in_valid": 0}
     assert result["chance"]["accuracy"] == 1 / 32
     assert result["n_cells"] > 9
-    assert result["config"]["mixer"]["addr_scale"] == 4.0
+    assert result["config"]["mixer"]["addr_scale"] == 2.0
     parameters = Experiment(chosen).model.parameters()
     assert result["parameters"]["total"] == sum(p.numel() for p in parameters)
     assert 0 < result["parameters"]["mixer"] < result["parameters"]["total"]

@@ -241,7 +241,7 @@ class Lattice(DeltaMixer):
             for m in sorted({1, max(1, T // 8), max(1, T // 2), T}):
                 copy(x[:, torch.arange(T) % m])
                 assert copy.n_cells is not None
-                counts[m] = float(copy.n_cells.float().mean())
+                counts[f"first {m}"] = float(copy.n_cells.float().mean())
         values = list(counts.values())
         grows = self.one_cell or values[-1] > values[0]
         never_falls = all(a <= b + 0.05 * b for a, b in pairwise(values))
