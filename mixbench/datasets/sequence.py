@@ -148,7 +148,8 @@ def _mackey_glass(
     """Fourth-order Runge-Kutta with `per_unit` steps a time unit.
 
     The half steps need the delayed value between two grid points; a cubic through the four nearest
-    ones keeps the order.
+    ones keeps the order. Only the kink at time zero, where the constant history ends, costs about
+    1e-5 once, long before the transient is over.
     """
     h = 1 / per_unit
     lag = delay * per_unit

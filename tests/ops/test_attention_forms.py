@@ -1,0 +1,93 @@
+"""Laplacian, window and spiderweb ops: golden values, and fast forms against definitions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from mixbench.ops.laplacian_attention import laplacian_logits, naive_laplacian_logits
+from mixbench.ops.spiderweb import Projections, naive_spiderweb, num_levels, spiderweb
+from mixbench.ops.window_attention import naive_window_attention, window_attention, window_weights
+
+F64 = torch.float64
+IDENTITY = Projections(lambda s: (s[:, None],) * 3, lambda a: a[:, 0])
+SPIDERWEB_FILES = ["n2_d8_r1_eta2", "n7_d8_r1_eta2", "n16_d8_r1_eta2", "n33_d8_r2_eta2",
+                   "n27_d6_r1_eta3"]  # fmt: skip
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=F64).requires_grad_()
+
+
+def assert_same(fast, naive, inputs, atol=1e-10):
+    """Values to 1e-10 and gradients to 1e-9."""
+    results = []
+    for form in (naive, fast):
+        out = form(*inputs)
+        weight = torch.linspace(-1, 1, out.numel(), dtype=F64).reshape(out.shape)
+        results.append((out, torch.autograd.grad((out * weight).sum(), inputs)))
+    (slow_out, slow_grads), (fast_out, fast_grads) = results
+    torch.testing.assert_close(fast_out, slow_out, rtol=0, atol=atol)
+    for slow, quick in zip(slow_grads, fast_grads, strict=True):
+        torch.testing.assert_close(quick, slow, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("T", [1, 2, 3, 63, 65])
+def test_laplacian_equals_the_broadcast_definition(T, causal):
+    q, k = draw(2, 2, T, 5), draw(2, 2, T, 5, seed=1)
+    sigma = torch.tensor([0.3, 1.4], dtype=F64, requires_grad=True)
+    assert_same(
+        lambda *x: laplacian_logits(*x, causal).softmax(-1),
+        lambda *x: naive_laplacian_logits(*x, causal).softmax(-1),
+        [q, k, sigma],
+    )
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 0), (2, 2), (40, 40)])
+@pytest.mark.parametrize("T", [1, 2, 31])
+def test_window_attention_equals_the_masked_definition(T, left, right):
+    inputs = [draw(2, 2, T, 4, seed=s) for s in range(3)]
+    assert_same(
+        lambda *x: window_attention(*x, left, right),
+        lambda *x: naive_window_attention(*x, left, right),
+        inputs,
+    )
+    weights = window_weights(inputs[0], inputs[1], left, right)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, T, dtype=F64))
+
+
+@pytest.mark.parametrize("form", [naive_spiderweb, spiderweb])
+@pytest.mark.parametrize("name", SPIDERWEB_FILES)
+def test_spiderweb_golden_levels(golden, name, form):
+    g = golden("spiderweb_layer")
+    levels = g[f"levels_{name}"]
+    radius, eta = int(name.split("_r")[1][0]), int(name[-1])
+    gates = 1 / torch.arange(1, len(levels) + 1, dtype=F64)
+    after = form(g[f"x_{name}"][None], IDENTITY, gates, eta, radius)
+    torch.testing.assert_close(torch.cat(after), levels, rtol=0, atol=1e-10)
+    torch.testing.assert_close(after[-1][0], g[f"y_{name}"], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("eta", "radius"), [(2, 0), (2, 1), (3, 1), (2, 2), (3, 40)])
+@pytest.mark.parametrize("T", [1, 2, 3, 27, 33])
+def test_spiderweb_equals_the_definition(T, eta, radius, causal):
+    maps = [0.3 * draw(6, 6, seed=s).detach() for s in range(4)]
+    projections = Projections(
+        lambda s: tuple((s @ m).unflatten(-1, (2, 3)).transpose(1, 2) for m in maps[:3]),
+        lambda a: a.transpose(1, 2).flatten(2) @ maps[3],
+    )
+    gates = torch.rand(num_levels(T, eta) + 1, dtype=F64, requires_grad=True)
+    assert_same(
+        lambda x, g: spiderweb(x, projections, g, eta, radius, causal)[-1],
+        lambda x, g: naive_spiderweb(x, projections, g, eta, radius, causal)[-1],
+        [draw(2, T, 6), gates],
+    )
+
+
+def test_number_of_levels_is_exact_at_powers():
+    assert [num_levels(n, 2) for n in (1, 2, 3, 4, 5, 256, 257)] == [0, 1, 2, 2, 3, 8, 9]
+    assert [num_levels(n, 3) for n in (1, 3, 4, 27, 28, 243)] == [0, 1, 2, 3, 4, 5]
