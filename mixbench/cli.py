@@ -23,7 +23,7 @@ from omegaconf.errors import (
 from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest
 from mixbench.progress import display
-from mixbench.summary import make_console, run_table
+from mixbench.summary import make_console, run_table, signature_line
 
 
 def config_folder() -> str:
@@ -116,6 +116,8 @@ def _train(cfg: DictConfig) -> float:
         )
     if hydra_cfg.mode != RunMode.MULTIRUN:  # a grid ends in one table of all its runs
         console.print(run_table(result, outcome.folder.path))
+    if result.get("signature") is not None:
+        console.print(signature_line(result["signature"]), soft_wrap=True)
     if result["status"] != "completed":
         raise RunsFailed(f"the run {result['status']}: {result['reason']}")
     score = result["metrics"][f"valid/{result['metric']}"]

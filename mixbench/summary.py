@@ -67,8 +67,6 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         shared = {name: rows for name, rows in result["overlap"].items() if rows}
         if shared:
             table.add_row("shared rows", ", ".join(f"{n} {k}" for k, n in shared.items()))
-    if result.get("signature") is not None:
-        table.add_row("signature", _signature(result["signature"]))
     table.add_row("record", Text(_path(folder)))
     return table
 
@@ -132,8 +130,9 @@ def _operations(operations: Mapping[str, float]) -> str:
     return ", ".join(f"{operations[key]:,.0f} {name}" for key, name in names.items())
 
 
-def _signature(signature: Mapping[str, Any]) -> Text:
-    line = f"{signature['held']}/{signature['of']} hold"
+def signature_line(signature: Mapping[str, Any]) -> Text:
+    """How many of a mixer's claims about itself hold, and which do not."""
+    line = f"signature: {signature['held']}/{signature['of']} hold"
     if signature["holds"]:
         return Text(line, style="green")
     return Text(f"{line}; fails: {', '.join(signature['failing'])}", style="red")

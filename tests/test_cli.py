@@ -183,6 +183,7 @@ def test_one_run(call, tmp_path):
             r"  [\d.]+ steps/s  \d+ s left$",
             line,
         ), line
+    assert lines[-1] == "signature: 4/4 hold"
     (folder,) = (tmp_path / "outputs" / "runs").iterdir()
     for name, value in {
         "accuracy": "chance 0.0312",
@@ -290,6 +291,17 @@ def test_a_mixer_of_ones_own(call, tmp_path, monkeypatch):
     code, _, err = call("mixer=mien", "--config-dir", "my_conf", *TINY)
     assert code == 2
     assert "mine" in err
+
+
+def test_a_failing_signature_is_named(call, monkeypatch):
+    from mixbench.mixers.attention import Attention
+    from mixbench.signatures import Check
+
+    checks = [Check("fine", 1, 1, None, True), Check("moon is cheese", 1, 0, 0.5, False)]
+    monkeypatch.setattr(Attention, "signature", lambda self, x: checks)
+    code, out, _ = call(*TINY)
+    assert code == 0
+    assert out.splitlines()[-1] == "signature: 1/2 hold; fails: moon is cheese"
 
 
 def test_a_mixer_of_the_wrong_shape_is_named(call, tmp_path, monkeypatch):

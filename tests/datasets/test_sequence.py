@@ -95,7 +95,7 @@ def test_sinusoids_have_their_periods_and_noise():
 
 
 def test_mackey_glass_is_integrated_to_fourth_order():
-    """Up to the first delayed kink (17 units) the step hardly matters; the range is the known one."""
+    """Fourth order up to the first delayed kink (17 units), and the attractor's known range."""
     coarse, fine, finest = (
         _mackey_glass(np.random.default_rng(0), 100, transient=0, per_unit=n) for n in (2, 4, 8)
     )
