@@ -99,7 +99,19 @@ class Experiment:
         self.steps = settings.steps or per_epoch * (settings.epochs or 0)
 
     def describe(self) -> dict[str, Any]:
-        """What is known before training: sizes and costs, by formula, all layers together."""
+        """What is known without running anything: the metric and the number of parameters."""
+        return {
+            "metric": self.dataset.metric,
+            "higher_is_better": self.dataset.higher_is_better,
+            "margin": self.dataset.margin,
+            "parameters": {
+                "total": sum(p.numel() for p in self.model.parameters()),
+                "mixer": sum(p.numel() for m in mixers(self.model) for p in m.parameters()),
+            },
+        }
+
+    def costs(self) -> dict[str, Any]:
+        """State and operations by formula, and counted FLOPs, all layers together."""
         seq_len = self.dataset.seq_len
         layers = mixers(self.model)
         with seeds.torch_stream(0, "accounting"):
@@ -109,22 +121,15 @@ class Experiment:
         operations = [mixer.operations(seq_len) for mixer in layers]
         known = [each for each in operations if each is not None]
         total = sum(known[1:], known[0]).as_dict() if known and len(known) == len(layers) else None
+        flops = sum(counted_flops(mixer, x) for mixer in layers)
         return {
-            "parameters": {
-                "total": sum(p.numel() for p in self.model.parameters()),
-                "mixer": sum(p.numel() for mixer in layers for p in mixer.parameters()),
-            },
             "state_size": _sum_known(mixer.state_size(seq_len) for mixer in layers),
             "conv_state_size": sum(mixer.conv_state_size() for mixer in layers),
             "operations": {
                 "per_token": total,
                 "per_pair": None if pair is None else pair.as_dict(),
-                "counted_flops_per_token": sum(counted_flops(mixer, x) for mixer in layers)
-                / seq_len,
+                "counted_flops_per_token": flops / seq_len,
             },
-            "metric": self.dataset.metric,
-            "higher_is_better": self.dataset.higher_is_better,
-            "margin": self.dataset.margin,
         }
 
     def examine(self, rows: Rows) -> dict[str, Any]:
@@ -139,7 +144,11 @@ class Experiment:
         layers = list(zip(mixers(self.model), mixer_inputs(self.model, inputs), strict=True))
         with torch.no_grad():
             signature = summarise(evaluate(mixer, x) for mixer, x in layers)
+        try:
             held = _sum_known(streamed_state(mixer, x[:1]) for mixer, x in layers)
+        except Exception:  # a faulty step() must not cost the trained run its result
+            log.warning("the streaming form cannot be run:\n%s", traceback.format_exc())
+            held = None
         return {"signature": signature, "state_held": held}
 
 
@@ -223,6 +232,7 @@ def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -
     }
     clock = time.perf_counter()
     try:
+        result |= experiment.costs()
         result |= _train(experiment, folder, callbacks)
     except Diverged as error:
         log.warning("diverged at %s", error)

@@ -41,18 +41,19 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
     parameters = result["parameters"]
     table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")
-    cells, state, held = result.get("n_cells"), result["state_size"], result.get("state_held")
+    cells, state, held = (result.get(key) for key in ("n_cells", "state_size", "state_held"))
     if state is not None:
         bound = "at most " if cells is not None else ""
         measured = "" if held is None else f"   held while streaming {held:,}"
         conv = result["conv_state_size"]
         table.add_row("state size", f"{bound}{state:,} (short convolution {conv:,}){measured}")
-    for name, kinds in (("token", "per_token"), ("pair", "per_pair")):
-        operations = result["operations"][kinds]
-        if operations is not None:
-            table.add_row(f"operations a {name}", _operations(operations))
-    flops = result["operations"]["counted_flops_per_token"]
-    table.add_row("FLOPs a token", f"{flops:,.0f} in the mixers, as PyTorch counts")
+    operations = result.get("operations")
+    if operations is not None:
+        for name in ("token", "pair"):
+            if operations[f"per_{name}"] is not None:
+                table.add_row(f"operations a {name}", _operations(operations[f"per_{name}"]))
+        flops = operations["counted_flops_per_token"]
+        table.add_row("FLOPs a token", f"{flops:,.0f} in the mixers, as PyTorch counts")
     if cells is not None:
         table.add_row("cells", f"{cells:,} in the fullest layer and test sequence")
     if result["status"] == COMPLETED:

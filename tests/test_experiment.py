@@ -16,6 +16,7 @@ import mixbench.experiment as experiment_module
 from mixbench.datasets.dataset import SPLITS
 from mixbench.experiment import Experiment, run
 from mixbench.records import FAILED, folder_of, identity_of, read_history
+from mixbench.summary import run_table
 from mixbench.training import Trainer
 
 MIXERS = ["attention", "gated_deltanet", "lattice"]
@@ -269,6 +270,44 @@ def test_a_failing_run_keeps_its_traceback_and_can_be_retried(settings):
     retried = run(replace(chosen, rerun="failed"), [])
     assert retried.result["status"] == "completed"
     assert run(replace(chosen, rerun="failed"), []).reused
+
+
+def test_a_mixer_that_cannot_run_leaves_a_failed_record(settings, monkeypatch):
+    def fail(self, x):
+        raise RuntimeError("no forward")
+
+    monkeypatch.setattr("mixbench.mixers.attention.Attention.mix", fail)
+    chosen = settings()
+    with pytest.raises(RuntimeError):
+        run(chosen, [])
+    result = folder_of(chosen).read_result()
+    assert result["status"] == FAILED
+    assert result["reason"] == "RuntimeError: no forward"
+    assert "no forward" in folder_of(chosen).log.read_text()
+    run_table(result, folder_of(chosen).path)
+
+
+def test_a_faulty_streaming_form_does_not_cost_the_result(settings, monkeypatch):
+    def fail(self, x, state):
+        raise RuntimeError("no step")
+
+    monkeypatch.setattr("mixbench.mixers.attention.Attention.mix_step", fail)
+    outcome = run(settings(), [])
+    assert outcome.result["status"] == "completed"
+    assert outcome.result["state_held"] is None
+    assert "no step" in outcome.folder.log.read_text()
+
+
+def test_costs_are_in_the_record(settings):
+    result = run(settings("mixer=gated_deltanet"), []).result
+    conv = 3 * 16
+    assert result["state_size"] == result["state_held"] == 2 * (2 * 8 * 8 + conv)
+    assert result["conv_state_size"] == 2 * conv
+    assert result["operations"]["per_token"]["multiplies"] > 0
+    assert result["operations"]["per_pair"] is None
+    assert result["operations"]["counted_flops_per_token"] > 0
+    assert result["signature"]["holds"]
+    assert {check["layer"] for check in result["signature"]["checks"]} == {0, 1}
 
 
 # Identity --------------------------------------------------------------------------------------

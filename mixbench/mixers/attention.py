@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.accounting import Operations, dot, softmax_entry, weighted_sum
+from mixbench.accounting import Operations, dot
 from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
 from mixbench.signatures import Check
 
@@ -60,14 +60,8 @@ class Attention(CachedMixer):
         return dot(self.head_width)
 
     def operations(self, seq_len: int) -> Operations:
-        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
-        # The scores' scale is folded into the queries.
-        return (
-            self.frame_operations()
-            + self.projection_operations()
-            + Operations(multiplies=self.d_model)
-            + pair * self.num_heads * pairs_a_token(seq_len, self.causal)
-        )
+        pairs = pairs_a_token(seq_len, self.causal)
+        return self.frame_operations() + self.dot_product_operations(pairs)
 
 
 def weight_checks(weights: Tensor) -> list[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.accounting import Operations, dot, softmax_entry, weighted_sum
+from mixbench.accounting import Operations, dot
 from mixbench.mixers.attention import weight_checks
 from mixbench.mixers.mixer import at_least
 from mixbench.mixers.projected_mixer import CachedMixer
@@ -65,13 +65,8 @@ class Local(CachedMixer):
         return dot(self.head_width)
 
     def operations(self, seq_len: int) -> Operations:
-        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
-        return (
-            self.frame_operations()
-            + self.projection_operations()
-            + Operations(multiplies=self.d_model)
-            + pair * self.num_heads * (window_pairs(seq_len, self.window, self._right) / seq_len)
-        )
+        pairs = window_pairs(seq_len, self.window, self._right) / seq_len
+        return self.frame_operations() + self.dot_product_operations(pairs)
 
     @property
     def _right(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mixbench.accounting import Operations, linear
+from mixbench.accounting import Operations, dot, linear, softmax_entry, weighted_sum
 from mixbench.mixers.mixer import Mixer, at_least, head_width
 from mixbench.mixers.short_convolution import ShortConvolution
 
@@ -82,6 +82,13 @@ class ProjectedMixer(Mixer):
     def projection_operations(self) -> Operations:
         """Operations of the four projections for one row."""
         return linear(self.d_model, self.d_model) * 4
+
+    def dot_product_operations(self, pairs: float) -> Operations:
+        """Operations a token of scaled dot-product attention over `pairs` keys in each head."""
+        pair = dot(self.head_width) + softmax_entry() + weighted_sum(self.head_width)
+        # The scores' scale is folded into the queries.
+        scale = Operations(multiplies=self.d_model)
+        return self.projection_operations() + scale + pair * self.num_heads * pairs
 
     def init_state(self, batch: int) -> dict[str, Any]:
         if not self.causal:

@@ -167,7 +167,6 @@ class _Group:
     """
 
     short: bool
-
     write_event: Tensor  # [n, L] (b, t, neighbour) flat; any event where padded
     write_pair: Tensor  # [n, L, L] (b, t_i, t_j) flat
     read_event: Tensor  # [n, M]
