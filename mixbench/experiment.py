@@ -142,8 +142,7 @@ class Experiment:
             inputs = inputs.to(next(self.model.parameters()).dtype)
         self.model.eval()
         layers = list(zip(mixers(self.model), mixer_inputs(self.model, inputs), strict=True))
-        with torch.no_grad():
-            signature = summarise(evaluate(mixer, x) for mixer, x in layers)
+        signature = summarise(evaluate(mixer, x) for mixer, x in layers)
         try:
             held = _sum_known(streamed_state(mixer, x[:1]) for mixer, x in layers)
         except Exception:  # a faulty step() must not cost the trained run its result

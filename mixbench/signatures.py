@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
+if TYPE_CHECKING:
     from mixbench.mixers.mixer import Mixer
 
 
@@ -51,7 +52,8 @@ def evaluate(mixer: Mixer, x: Tensor) -> list[Check]:
     must not be lost to a mixer's faulty claim about itself.
     """
     try:
-        return mixer.signature(x)
+        with torch.no_grad():
+            return mixer.signature(x)
     except Exception as error:
         observed = f"{type(error).__name__}: {error}"
         return [Check("the signature can be evaluated", "yes", observed, None, False)]

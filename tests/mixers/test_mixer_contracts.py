@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from mixbench.accounting import counted_flops, held, streamed_state
@@ -22,13 +21,11 @@ from mixbench.mixers.spiderweb import Spiderweb
 from mixbench.models import WindowBlock, WindowRegressor
 from mixbench.signatures import evaluate, summarise
 from mixbench.spiderweb_predictions import predictions, reach
+from tests.golden_names import from_golden_forecasting
 
 F64 = torch.float64
 NAMES = ["attention", "local", "laplacian", "spiderweb", "gated_deltanet", "lattice"]
 TWO_SIDED = NAMES[:4]
-PARTS = {"q": "mixer.q_proj", "k": "mixer.k_proj", "v": "mixer.v_proj", "o": "mixer.o_proj",
-         "theta": "mixer.theta", "n1": "norm1", "n2": "norm2", "pos": "positions",
-         "inp": "embedding"}  # fmt: skip
 
 
 def make(name: str, causal: bool = True, d_model: int = 16, **knobs) -> Mixer:
@@ -44,15 +41,6 @@ def make(name: str, causal: bool = True, d_model: int = 16, **knobs) -> Mixer:
     return cls(d_model=d_model, causal=causal, **knobs).double()
 
 
-def from_published(golden: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Published parameter names of the forecasting blocks to ours."""
-    renamed = {}
-    for name, value in golden.items():
-        if name.startswith(f"{prefix}."):
-            renamed[".".join(PARTS.get(part, part) for part in name.split(".")[1:])] = value
-    return renamed
-
-
 # Golden ------------------------------------------------------------------------------------------
 
 
@@ -60,13 +48,13 @@ def from_published(golden: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def test_block(golden, file, name):
     g = golden(f"attention_block_{file}")
     block = WindowBlock(16, 32, make(name, causal=False, conv_width=0, out_gate=False)).double()
-    block.load_state_dict(from_published(g, "param"))
+    block.load_state_dict(from_golden_forecasting(g, "param"))
     x = g["x"].requires_grad_()
     y = block(x)
     torch.testing.assert_close(y, g["y"], rtol=0, atol=1e-10)
     y.backward(g["grad_y"])
     torch.testing.assert_close(x.grad, g["grad_x"], rtol=0, atol=1e-9)
-    expected = from_published(g, "grad")
+    expected = from_golden_forecasting(g, "grad")
     grads = {key: p.grad for key, p in block.named_parameters()}
     assert grads.keys() == expected.keys()
     for key, grad in grads.items():
@@ -76,7 +64,7 @@ def test_block(golden, file, name):
 def test_attention_weights_of_the_golden_block(golden):
     g = golden("attention_block_dot")
     block = WindowBlock(16, 32, make("attention", causal=False, conv_width=0, out_gate=False))
-    block.double().load_state_dict(from_published(g, "param"))
+    block.double().load_state_dict(from_golden_forecasting(g, "param"))
     weights = block.mixer.weights(block.norm1(g["x"]))
     torch.testing.assert_close(weights, g["attention"], rtol=0, atol=1e-10)
 
@@ -87,7 +75,7 @@ def test_window_regressor(golden):
         seq_len=12, d_model=16, d_inner=32,
         make_mixer=lambda: make("laplacian", causal=False, conv_width=0, out_gate=False),
     ).double()  # fmt: skip
-    model.load_state_dict(from_published(g, "param"))
+    model.load_state_dict(from_golden_forecasting(g, "param"))
     torch.testing.assert_close(model(g["x"]), g["y"][:, 0], rtol=0, atol=1e-10)
 
 
