@@ -33,8 +33,6 @@ class Operations:
     def __mul__(self, times: float) -> Operations:
         return Operations(*(a * times for a in self.as_tuple()))
 
-    __rmul__ = __mul__
-
     def as_tuple(self) -> tuple[float, ...]:
         return tuple(asdict(self).values())
 

@@ -21,7 +21,7 @@ from omegaconf.errors import (
 )
 
 from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
-from mixbench.errors import RunsFailed, SettingError, nearest
+from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
 from mixbench.progress import display
 from mixbench.summary import make_console, run_table, signature_line
 
@@ -157,12 +157,7 @@ def _as_setting_error(error: Exception) -> SettingError:
         return SettingError(key, expected="a value", got=cause.msg or str(cause))
     parent = cause.parent_node
     known = [str(name) for name in parent if name != "hydra"] if parent is not None else []
-    return SettingError(
-        key,
-        expected=f"one of the keys {', '.join(known)}",
-        got="an unknown one",
-        fix=nearest(key.rpartition(".")[2], known),
-    )
+    return unknown_key(key, known)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from hydra.utils import get_object
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mixbench.errors import SettingError, nearest
+from mixbench.errors import SettingError, nearest, unknown_key
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
 # Folders are ours to name, since a record's folder is found again by the run's identity.
@@ -123,12 +123,7 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     known = [field.name for field in fields(Settings)]
     for key in values:
         if key not in known:
-            raise SettingError(
-                key,
-                expected=f"one of the keys {', '.join(known)}",
-                got="an unknown one",
-                fix=nearest(key, known),
-            )
+            raise unknown_key(key, known)
     if values["steps"] is not None:
         values["epochs"] = None
     elif values["epochs"] is None:

@@ -46,5 +46,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {found[0]!r}?" if found else ""
 
 
+def unknown_key(key: str, known: Iterable[str]) -> SettingError:
+    """The error for a key that is not one of the known ones, which are of the same section."""
+    known = list(known)
+    return SettingError(
+        key,
+        expected=f"one of the keys {', '.join(known)}",
+        got="an unknown one",
+        fix=nearest(key.rpartition(".")[2], known),
+    )
+
+
 class RunsFailed(Exception):
     """Runs ended without a result; their records say why. The command line exits with code 1."""

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 import torch
 from filelock import FileLock, Timeout
-from torch import nn
+from torch import Tensor, nn
 
 from mixbench import __version__, seeds
 from mixbench.accounting import counted_flops, streamed_state
 from mixbench.config import Settings, target
-from mixbench.datasets.dataset import SPLITS, Dataset, Rows, overlap
+from mixbench.datasets.dataset import SPLITS, Dataset, overlap
 from mixbench.errors import SettingError
 from mixbench.mixers.mixer import Mixer
 from mixbench.models import mixer_inputs, mixers
@@ -132,14 +132,11 @@ class Experiment:
             },
         }
 
-    def examine(self, rows: Rows) -> dict[str, Any]:
-        """What the trained mixers do on some rows: signatures, and the state that streaming holds.
+    def examine(self, inputs: Tensor) -> dict[str, Any]:
+        """What the trained mixers do on some inputs: signatures, and what streaming holds.
 
         A claim that cannot be evaluated does not hold; its exception is what was observed.
         """
-        inputs = torch.from_numpy(rows.inputs[:_EXAMINED_ROWS]).to(self.settings.device)
-        if inputs.is_floating_point():
-            inputs = inputs.to(next(self.model.parameters()).dtype)
         self.model.eval()
         layers = list(zip(mixers(self.model), mixer_inputs(self.model, inputs), strict=True))
         signature = summarise(evaluate(mixer, x) for mixer, x in layers)
@@ -280,12 +277,13 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
     trainer.train([recorder, *callbacks])
     valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
     test = trainer.evaluate("test")
+    test_inputs, _ = trainer.tensors("test")
     return {
         "status": COMPLETED,
         "metrics": {**valid, **test},
         "chance": dataset.chance(rows["test"]),
         "n_cells": trainer.n_cells,
-        **experiment.examine(rows["test"]),
+        **experiment.examine(test_inputs[:_EXAMINED_ROWS]),
         "epochs": trainer.epochs,
         "steps": trainer.step,
         "overlap": overlaps,

@@ -99,9 +99,14 @@ def make_folder(path: Path, *, new: bool = False) -> None:
 def folder_of(settings: Settings) -> RunFolder:
     """Where this run's record lies, or will lie."""
     identity = identity_of(settings)
-    names = [getattr(settings, group)["_target_"].split(".")[-2] for group in ("dataset", "mixer")]
-    name = f"{names[0]}-{names[1]}-seed{settings.seed}-{identity}"
+    task, mixer = short_name(settings.dataset), short_name(settings.mixer)
+    name = f"{task}-{mixer}-seed{settings.seed}-{identity}"
     return RunFolder(Path(settings.output_dir).absolute() / "runs" / name, identity)
+
+
+def short_name(node: Mapping[str, Any]) -> str:
+    """What people call a dataset or mixer: the module that its `_target_` is in."""
+    return str(node["_target_"]).split(".")[-2]
 
 
 def identity_of(settings: Settings) -> str:

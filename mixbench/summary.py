@@ -11,9 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mixbench.records import COMPLETED, RunFolder
+from mixbench.records import COMPLETED, RunFolder, short_name
 
 SPLITS = ("valid", "test")
+
+Job = tuple[Sequence[str], Mapping[str, Any] | None, RunFolder]
+"""A job of a grid: its overrides, its result (None if it left none) and its folder."""
 
 
 def make_console() -> Console:
@@ -25,7 +28,9 @@ def make_console() -> Console:
 def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     """What one run gave and what it took."""
     config = result["config"]
-    title = f"{_short(config['mixer'])} on {_short(config['dataset'])}, seed {result['seed']}"
+    title = (
+        f"{short_name(config['mixer'])} on {short_name(config['dataset'])}, seed {result['seed']}"
+    )
     table = Table(title=Text(title), show_header=False, title_justify="left", min_width=60)
     table.add_column(style="bold")
     table.add_column()
@@ -72,12 +77,8 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     return table
 
 
-def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, RunFolder]]) -> Table:
-    """One line a job of a grid.
-
-    Args:
-        jobs: For each its overrides, its result (None if it left none) and its folder.
-    """
+def grid_table(jobs: Sequence[Job]) -> Table:
+    """One line a job of a grid."""
     settings = [dict(_split(override) for override in overrides) for overrides, _, _ in jobs]
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     varying = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
@@ -105,12 +106,12 @@ def grid_table(jobs: Sequence[tuple[Sequence[str], Mapping[str, Any] | None, Run
     return table
 
 
-def losses(results: Sequence[tuple[Mapping[str, Any] | None, RunFolder]]) -> list[str]:
-    """One line for every run of a grid that did not complete: which, and why."""
+def losses(jobs: Sequence[Job]) -> list[str]:
+    """One line for every job of a grid that did not complete: which, and why."""
     return [
         f"{folder.identity} "
         + ("left no record" if result is None else f"{result['status']}: {result['reason']}")
-        for result, folder in results
+        for _, result, folder in jobs
         if result is None or result["status"] != COMPLETED
     ]
 
@@ -122,13 +123,7 @@ def _status(result: Mapping[str, Any]) -> Text:
 
 
 def _operations(operations: Mapping[str, float]) -> str:
-    names = {
-        "multiplies": "multiplies",
-        "additions": "additions",
-        "absolute_differences": "absolute differences",
-        "exponentials": "exponentials",
-    }
-    return ", ".join(f"{operations[key]:,.0f} {name}" for key, name in names.items())
+    return ", ".join(f"{n:,.0f} {name.replace('_', ' ')}" for name, n in operations.items())
 
 
 def signature_line(signature: Mapping[str, Any]) -> Text:
@@ -137,10 +132,6 @@ def signature_line(signature: Mapping[str, Any]) -> Text:
     if signature["holds"]:
         return Text(line, style="green")
     return Text(f"{line}; fails: {', '.join(signature['failing'])}", style="red")
-
-
-def _short(node: Mapping[str, Any]) -> str:
-    return str(node["_target_"]).split(".")[-2]
 
 
 def _split(override: str) -> tuple[str, str]:

@@ -65,34 +65,24 @@ class GridSweeper(Sweeper):
         returns = launcher.launch(jobs, initial_job_idx=0)
 
         results = [folder.read_result() for folder in folders]
-        write_json(
-            sweep_folder / "sweep.json",
+        finished = list(zip(jobs, results, folders, strict=True))
+        runs = [
             {
-                "runs": [
-                    {
-                        "overrides": list(overrides),
-                        "record": str(folder.path),
-                        "status": result["status"] if result is not None else None,
-                    }
-                    for overrides, folder, result in zip(jobs, folders, results, strict=True)
-                ]
-            },
-        )
+                "overrides": list(overrides),
+                "record": str(folder.path),
+                "status": result["status"] if result is not None else None,
+            }
+            for overrides, result, folder in finished
+        ]
+        write_json(sweep_folder / "sweep.json", {"runs": runs})
         console = make_console()
-        console.print(
-            grid_table(
-                [
-                    (overrides, result, folder)
-                    for overrides, folder, result in zip(jobs, folders, results, strict=True)
-                ]
-            )
-        )
+        console.print(grid_table(finished))
         console.print(
             f"records: {folders[0].path.parent}/*-IDENTITY, listed in {sweep_folder}/sweep.json",
             highlight=False,
             soft_wrap=True,
         )
-        lost = losses(list(zip(results, folders, strict=True)))
+        lost = losses(finished)
         for line in lost:
             console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
         if lost:

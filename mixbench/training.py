@@ -138,7 +138,7 @@ class Trainer:
         Raises:
             Diverged: A loss or gradient is not finite.
         """
-        inputs, targets = self._tensors("train")
+        inputs, targets = self.tensors("train")
         with seeds.torch_stream(self.seed, "noise", self.epoch):
             while self.step < self.steps:
                 started = time.perf_counter()
@@ -167,7 +167,7 @@ class Trainer:
         Raises:
             Diverged: The loss is not finite.
         """
-        inputs, targets = self._tensors(split)
+        inputs, targets = self.tensors(split)
         predictions = torch.full_like(targets, IGNORE)
         total, count = 0.0, 0
         self.model.eval()
@@ -207,7 +207,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
 
-    def _tensors(self, split: Split) -> tuple[Tensor, Tensor]:
+    def tensors(self, split: Split) -> tuple[Tensor, Tensor]:
         """Inputs and targets on the device; real numbers in the model's precision."""
         inputs, targets = (
             torch.from_numpy(array).to(self.device)

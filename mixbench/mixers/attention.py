@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.accounting import Operations, dot
+from mixbench.accounting import Operations
 from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
 from mixbench.signatures import Check
 
@@ -39,9 +39,6 @@ class Attention(CachedMixer):
         q, k, v = self.heads(x)
         return self.merge(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v)
-
     def weights(self, x: Tensor) -> Tensor:
         """The attention weights `[B, H, T, T]` for convolved inputs."""
         q, k, _ = self.heads(x)
@@ -55,9 +52,6 @@ class Attention(CachedMixer):
     def signature(self, x: Tensor) -> list[Check]:
         """Rows sum to one, and no weight is negative."""
         return weight_checks(self.weights(self.convolved(x)))
-
-    def pair_operations(self) -> Operations:
-        return dot(self.head_width)
 
     def operations(self, seq_len: int) -> Operations:
         pairs = pairs_a_token(seq_len, self.causal)

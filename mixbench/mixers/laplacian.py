@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixbench.accounting import Operations, sigmoid, softmax_entry, weighted_sum
+from mixbench.accounting import Operations, sigmoid
 from mixbench.mixers.attention import weight_checks
-from mixbench.mixers.mixer import positive
+from mixbench.mixers.mixer import inverse_softplus, positive
 from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
 from mixbench.ops.laplacian_attention import laplacian_logits
 from mixbench.signatures import Check
@@ -55,9 +55,7 @@ class Laplacian(CachedMixer):
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        # The inverse of softplus, in a form that neither over- nor underflows.
-        raw = self.sigma_init + math.log(-math.expm1(-self.sigma_init))
-        nn.init.constant_(self.theta, raw)
+        nn.init.constant_(self.theta, inverse_softplus(self.sigma_init))
 
     @property
     def sigma(self) -> Tensor:
@@ -75,12 +73,13 @@ class Laplacian(CachedMixer):
     def signature(self, x: Tensor) -> list[Check]:
         """Weights are a distribution; a larger sigma, here the trained one scaled, selects less."""
         q, k, _ = self.heads(self.convolved(x))
-        entropies = []
-        for scale in (0.5, 1.0, 2.0):
-            logits = laplacian_logits(q, k, scale * self.sigma, self.causal)
-            weights = logits.softmax(-1)
-            entropies.append(float(-torch.xlogy(weights, weights).sum(-1).mean()))
-        weights = laplacian_logits(q, k, self.sigma, self.causal).softmax(-1)
+        narrow, weights, wide = (
+            laplacian_logits(q, k, scale * self.sigma, self.causal).softmax(-1)
+            for scale in (0.5, 1.0, 2.0)
+        )
+        entropies = [
+            float(-torch.xlogy(each, each).sum(-1).mean()) for each in (narrow, weights, wide)
+        ]
         sigma = self.sigma.tolist()
         return [
             *weight_checks(weights),
@@ -106,11 +105,11 @@ class Laplacian(CachedMixer):
         return Operations(additions=self.head_width - 1, absolute_differences=self.head_width)
 
     def operations(self, seq_len: int) -> Operations:
-        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
+        pairs = pairs_a_token(seq_len, self.causal)
         latencies = (sigmoid() + Operations(multiplies=1)) * (2 * self.d_model)
         return (
             self.frame_operations()
             + self.projection_operations()
             + latencies
-            + pair * self.num_heads * pairs_a_token(seq_len, self.causal)
+            + self.attended_operations(pairs)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 from mixbench.accounting import Operations, linear
 from mixbench.errors import SettingError
 from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
-from mixbench.mixers.mixer import positive
+from mixbench.mixers.mixer import inverse_softplus, positive
 from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule, naive_gated_delta_rule
 from mixbench.ops.lattice_rule import (
     ReadMode,
@@ -127,14 +126,12 @@ class Lattice(DeltaMixer):
     def reset_parameters(self) -> None:
         super().reset_parameters()
         nn.init.zeros_(self.q_scale)
-        if self.raw_addr_scale is not None:  # the inverse of softplus, without overflow
-            raw = self.addr_scale + math.log(-math.expm1(-self.addr_scale))
-            nn.init.constant_(self.raw_addr_scale, raw)
+        if self.raw_addr_scale is not None:
+            nn.init.constant_(self.raw_addr_scale, inverse_softplus(self.addr_scale))
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv(x)
         q, k, v = self.content(x)
-        q = q * F.softplus(self.q_scale)[:, None]
         alpha, beta = self.gates(x)
         if self.one_cell:
             out, _ = chunk_gated_delta_rule(q, k, v, alpha, beta)
@@ -145,6 +142,11 @@ class Lattice(DeltaMixer):
                 write_address, read_address, q, k, v, alpha, beta, self.weights, self.read_mode
             )
         return self.out_gate * self.o_proj(out.flatten(-2))
+
+    def content(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As in `DeltaMixer`, with queries scaled per head."""
+        q, k, v = super().content(x)
+        return q * F.softplus(self.q_scale)[:, None], k, v
 
     def addresses(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Write and read addresses `[B, T, 2]`, in cells, of convolved inputs."""
@@ -195,7 +197,6 @@ class Lattice(DeltaMixer):
         x, conv = self.conv.step(x, state["conv"])
         x = x[:, None]
         q, k, v = self.content(x)
-        q = q * F.softplus(self.q_scale)[:, None]
         alpha, beta = self.gates(x)
         if self.one_cell:
             whole = x.new_zeros(*x.shape[:2], 1, 2)
@@ -289,7 +290,6 @@ class Lattice(DeltaMixer):
             out = copy(x)
             convolved = copy.conv(x)
             q, k, v = copy.content(convolved)
-            q = q * F.softplus(copy.q_scale)[:, None]
             expected, _ = naive_gated_delta_rule(q, k, v, *copy.gates(convolved))
             expected = copy.out_gate * copy.o_proj(expected.flatten(-2))
         error = float((out - expected).abs().max() / (1 + expected.abs().max()))

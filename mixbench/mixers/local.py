@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional as F
 
-from mixbench.accounting import Operations, dot
+from mixbench.accounting import Operations
 from mixbench.mixers.attention import weight_checks
 from mixbench.mixers.mixer import at_least
 from mixbench.mixers.projected_mixer import CachedMixer
@@ -50,9 +49,6 @@ class Local(CachedMixer):
         q, k, v = self.heads(x)
         return self.merge(window_attention(q, k, v, self.window, self._right))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v)
-
     def cache_length(self, seq_len: int) -> int:
         return min(seq_len, self.window)
 
@@ -60,9 +56,6 @@ class Local(CachedMixer):
         """Rows sum to one, and no weight is negative."""
         q, k, _ = self.heads(self.convolved(x))
         return weight_checks(window_weights(q, k, self.window, self._right))
-
-    def pair_operations(self) -> Operations:
-        return dot(self.head_width)
 
     def operations(self, seq_len: int) -> Operations:
         pairs = window_pairs(seq_len, self.window, self._right) / seq_len

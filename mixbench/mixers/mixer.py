@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
@@ -88,6 +89,11 @@ def positive(key: str, value: float) -> None:
     """Refuse a setting that is not a positive finite number."""
     if not 0 < value < float("inf"):
         raise SettingError(key, expected="a positive number", got=value)
+
+
+def inverse_softplus(value: float) -> float:
+    """x with `softplus(x) = value` for a positive value, in a form that does not overflow."""
+    return value + math.log(-math.expm1(-value))
 
 
 def head_width(d_model: int, num_heads: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mixbench.accounting import Operations, dot, linear, softmax_entry, weighted_sum
 from mixbench.mixers.mixer import Mixer, at_least, head_width
@@ -83,12 +84,19 @@ class ProjectedMixer(Mixer):
         """Operations of the four projections for one row."""
         return linear(self.d_model, self.d_model) * 4
 
+    def pair_operations(self) -> Operations:
+        """A dot product; the scores' scale is folded into the queries."""
+        return dot(self.head_width)
+
+    def attended_operations(self, pairs: float) -> Operations:
+        """Scores, softmax and weighted sum of `pairs` query-key pairs in each head."""
+        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
+        return pair * self.num_heads * pairs
+
     def dot_product_operations(self, pairs: float) -> Operations:
         """Operations a token of scaled dot-product attention over `pairs` keys in each head."""
-        pair = dot(self.head_width) + softmax_entry() + weighted_sum(self.head_width)
-        # The scores' scale is folded into the queries.
         scale = Operations(multiplies=self.d_model)
-        return self.projection_operations() + scale + pair * self.num_heads * pairs
+        return self.projection_operations() + scale + self.attended_operations(pairs)
 
     def init_state(self, batch: int) -> dict[str, Any]:
         if not self.causal:
@@ -118,8 +126,8 @@ class ProjectedMixer(Mixer):
 class CachedMixer(ProjectedMixer):
     """A projected mixer that streams with a cache of earlier keys and values.
 
-    A subclass implements `attend`; `cache_length` bounds how many tokens before the current one
-    are kept.
+    Softmax attention unless a subclass overrides `attend`; `cache_length` bounds how many tokens
+    before the current one are kept.
     """
 
     def cache_length(self, seq_len: int) -> int:
@@ -128,7 +136,7 @@ class CachedMixer(ProjectedMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """One query `[B, H, 1, K]` over the cached keys and values, to `[B, H, 1, V]`."""
-        raise NotImplementedError
+        return F.scaled_dot_product_attention(q, k, v)
 
     def state_size(self, seq_len: int) -> int:
         """A key and a value for every token held, and the convolution's last inputs."""

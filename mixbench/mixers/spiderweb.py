@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mixbench.accounting import Operations, dot, softmax_entry, weighted_sum
+from mixbench.accounting import Operations
 from mixbench.errors import SettingError
 from mixbench.mixers.local import window_pairs
 from mixbench.mixers.mixer import at_least
@@ -120,12 +120,8 @@ class Spiderweb(ProjectedMixer):
         cells = sum(1 + 2 * min(self.radius, number) for number in complete)
         return self.d_model * cells + self.conv_state_size()
 
-    def pair_operations(self) -> Operations:
-        return dot(self.head_width)
-
     def operations(self, seq_len: int) -> Operations:
         D = self.d_model
-        pair = self.pair_operations() + softmax_entry() + weighted_sum(self.head_width)
         total = Operations()
         for level in range(min(num_levels(seq_len, self.eta), len(self.gates) - 1) + 1):
             size = self.eta**level
@@ -140,7 +136,7 @@ class Spiderweb(ProjectedMixer):
             means = Operations(additions=D) * seq_len + Operations(multiplies=2 * D) * rows
             update = Operations(multiplies=D, additions=D) * seq_len
             total += means + self.projection_operations() * rows + update
-            total += pair * self.num_heads * pairs
+            total += self.attended_operations(pairs)
         return self.frame_operations() + total * (1 / seq_len)
 
     def signature(self, x: Tensor) -> list[Check]:

@@ -42,25 +42,20 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, left: int, right: int) -> 
         return torch.zeros_like(v)
     # A window wider than the sequence sees no more than the sequence.
     left, right = min(left, T - 1), min(right, T - 1)
-    k_near, v_near = windows(k, left, right), windows(v, left, right)  # [B, H, T, K, W]
-    scores = (q[..., None, :] @ k_near).squeeze(-2) / q.shape[-1] ** 0.5
-    return (_masked_softmax(scores, left)[..., None, :] @ v_near.mT).squeeze(-2)
+    weights = window_weights(q, k, left, right)
+    return (weights[..., None, :] @ windows(v, left, right).mT).squeeze(-2)
 
 
 def window_weights(q: Tensor, k: Tensor, left: int, right: int) -> Tensor:
     """The softmax weights `[B, H, T, W]` alone; zero outside the sequence."""
-    left, right = min(left, q.shape[-2] - 1), min(right, q.shape[-2] - 1)
+    T = q.shape[-2]
+    left, right = min(left, T - 1), min(right, T - 1)
     scores = (q[..., None, :] @ windows(k, left, right)).squeeze(-2) / q.shape[-1] ** 0.5
-    return _masked_softmax(scores, left)
+    at = torch.arange(T, device=q.device)[:, None] + torch.arange(left + 1 + right, device=q.device)
+    inside = (at >= left) & (at < left + T)
+    return scores.masked_fill(~inside, -torch.inf).softmax(-1)
 
 
 def windows(x: Tensor, left: int, right: int) -> Tensor:
     """What each position's window holds, `[B, H, T, K] -> [B, H, T, K, W]`; zeros off the ends."""
     return F.pad(x, (0, 0, left, right)).unfold(-2, left + 1 + right, 1)
-
-
-def _masked_softmax(scores: Tensor, left: int) -> Tensor:
-    T, W = scores.shape[-2:]
-    at = torch.arange(T, device=scores.device)[:, None] + torch.arange(W, device=scores.device)
-    inside = (at >= left) & (at < left + T)
-    return scores.masked_fill(~inside, -torch.inf).softmax(-1)
