@@ -61,9 +61,14 @@ def main() -> None:
     """
     # Hydra would otherwise print its own lines and exit; this hands us the exception.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    flags, overrides = _split_arguments(sys.argv[1:])
-    sys.argv[1:] = [*flags, *overrides]
     try:
+        if sys.argv[1:2] == ["report"]:
+            from mixbench.report import command  # scipy, which no other start needs
+
+            command.main(sys.argv[2:])
+            return
+        flags, overrides = _split_arguments(sys.argv[1:])
+        sys.argv[1:] = [*flags, *overrides]
         refuse_own_keys(overrides)
         train()
     except (SettingError, RunsFailed) as error:
@@ -92,32 +97,27 @@ def _train(cfg: DictConfig) -> float:
     settings = check(cfg, typed_overrides(hydra_cfg))
     from mixbench.experiment import run
 
-    console = make_console()
-    if hydra_cfg.mode == RunMode.MULTIRUN:
-        console.print(
-            f"run {hydra_cfg.job.num + 1}: {hydra_cfg.job.override_dirname}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
     files = {
         "config.yaml": OmegaConf.to_yaml(cfg),
         "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra_cfg})),
         "overrides.yaml": OmegaConf.to_yaml(hydra_cfg.overrides.task),
     }
-    with display(console) as callback:
-        outcome = run(settings, [callback], files)
-    result = outcome.result
-    if outcome.reused:
-        console.print(
-            f"this run has a record from {result['started']}; rerun=all runs it again",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if hydra_cfg.mode != RunMode.MULTIRUN:  # a grid ends in one table of all its runs
+    if hydra_cfg.mode == RunMode.MULTIRUN:  # the sweeper shows all of its runs together
+        result = run(settings, [], files).result
+    else:
+        console = make_console()
+        with display(console) as callback:
+            outcome = run(settings, [callback], files)
+        result = outcome.result
+        if outcome.reused:
+            console.print(
+                f"this run has a record from {result['started']}; rerun=all runs it again",
+                highlight=False,
+                soft_wrap=True,
+            )
         console.print(run_table(result, outcome.folder.path))
-    if result.get("signature") is not None:
-        console.print(signature_line(result["signature"]), soft_wrap=True)
+        if result.get("signature") is not None:
+            console.print(signature_line(result["signature"]), soft_wrap=True)
     if result["status"] != "completed":
         raise RunsFailed(f"the run {result['status']}: {result['reason']}")
     score = result["metrics"][f"valid/{result['metric']}"]

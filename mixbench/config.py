@@ -20,6 +20,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.errors import SettingError, nearest, unknown_key
+from mixbench.study import ComparisonSchema
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
 # Folders are ours to name, since a record's folder is found again by the run's identity.
@@ -54,11 +55,13 @@ class TrainSchema:
     schedule: str = MISSING
     warmup: float = MISSING
     grad_clip: float | None = MISSING
+    test: bool = MISSING
     device: str = MISSING
     threads: int = MISSING
     dtype: str = MISSING
     output_dir: str = MISSING
     rerun: str = MISSING
+    sweep: ComparisonSchema | None = None
 
 
 ConfigStore.instance().store("train_schema", TrainSchema)
@@ -91,6 +94,7 @@ class Settings:
     schedule: Literal["one_cycle", "constant"]
     warmup: float
     grad_clip: float | None
+    test: bool
     device: Literal["cpu", "cuda"]
     threads: int
     dtype: Literal["float32", "float64", "bfloat16"]
@@ -110,7 +114,8 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     """Check all that can be checked without building anything.
 
     Args:
-        cfg: The composed configuration, without the `hydra` node.
+        cfg: The composed configuration, without the `hydra` node; a comparison's description in
+            it is left to `study.Study`.
         overrides: What the user typed (`typed_overrides`), to tell a default from a wish.
 
     Raises:
@@ -120,6 +125,7 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     if {"epochs", "steps"} <= typed and cfg.epochs is not None and cfg.steps is not None:
         raise SettingError("steps", expected="either epochs or steps", got="both")
     values = _resolve(cfg)
+    values.pop("sweep", None)  # a comparison's description; its runs are told what they need
     known = [field.name for field in fields(Settings)]
     for key in values:
         if key not in known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import logging
 import math
 import os
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from mixbench import __version__, seeds
 from mixbench.accounting import counted_flops, streamed_state
 from mixbench.config import Settings, target
-from mixbench.datasets.dataset import SPLITS, Dataset, overlap
+from mixbench.datasets.dataset import SPLITS, Dataset, Split, overlap
 from mixbench.errors import SettingError
 from mixbench.mixers.mixer import Mixer
 from mixbench.models import mixer_inputs, mixers
@@ -38,6 +39,7 @@ from mixbench.records import (
     folder_of,
     make_folder,
     read_history,
+    redone,
     write_bytes,
     write_history,
     write_json,
@@ -47,7 +49,7 @@ from mixbench.training import Callback, Diverged, Epoch, Step, Trainer
 
 log = logging.getLogger(__name__)
 
-# Test rows on which the trained mixers' signatures are evaluated.
+# Rows of the last split on which the trained mixers' signatures are evaluated.
 _EXAMINED_ROWS = 32
 
 
@@ -104,6 +106,7 @@ class Experiment:
             "metric": self.dataset.metric,
             "higher_is_better": self.dataset.higher_is_better,
             "margin": self.dataset.margin,
+            "ceiling": self.dataset.ceiling,
             "parameters": {
                 "total": sum(p.numel() for p in self.model.parameters()),
                 "mixer": sum(p.numel() for m in mixers(self.model) for p in m.parameters()),
@@ -188,9 +191,7 @@ def run(
     folder.create()
     with _locked(folder), _logging_to(folder.log):
         earlier = folder.read_result()
-        redo = settings.rerun == "all" or (
-            settings.rerun == "failed" and earlier is not None and earlier["status"] == FAILED
-        )
+        redo = redone(earlier, settings.rerun)
         if earlier is not None and not redo:
             return Outcome(earlier, folder, reused=True)
         if redo:
@@ -249,12 +250,13 @@ def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -
 def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -> dict[str, Any]:
     settings, dataset = experiment.settings, experiment.dataset
     clock = time.perf_counter()
-    rows = {split: dataset.generate(split, settings.seed) for split in SPLITS}
+    # A run that only chooses a configuration does not even make the test split.
+    splits = [split for split in SPLITS if settings.test or split != "test"]
+    rows = {split: dataset.generate(split, settings.seed) for split in splits}
     data_seconds = time.perf_counter() - clock
     overlaps = {
-        "valid_in_train": overlap(rows["valid"], rows["train"]),
-        "test_in_train": overlap(rows["test"], rows["train"]),
-        "test_in_valid": overlap(rows["test"], rows["valid"]),
+        f"{later}_in_{earlier}": overlap(rows[later], rows[earlier])
+        for earlier, later in itertools.combinations(splits, 2)
     }
     if any(overlaps.values()):
         log.warning("the splits share rows: %s", overlaps)
@@ -276,14 +278,15 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
     recorder.resume(trainer)
     trainer.train([recorder, *callbacks])
     valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
-    test = trainer.evaluate("test")
-    test_inputs, _ = trainer.tensors("test")
+    last: Split = "test" if settings.test else "valid"
+    test = trainer.evaluate("test") if settings.test else {}
+    inputs, _ = trainer.tensors(last)
     return {
         "status": COMPLETED,
         "metrics": {**valid, **test},
-        "chance": dataset.chance(rows["test"]),
+        "chance": dataset.chance(rows[last]),
         "n_cells": trainer.n_cells,
-        **experiment.examine(test_inputs[:_EXAMINED_ROWS]),
+        **experiment.examine(inputs[:_EXAMINED_ROWS]),
         "epochs": trainer.epochs,
         "steps": trainer.step,
         "overlap": overlaps,

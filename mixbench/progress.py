@@ -1,14 +1,17 @@
-"""What is shown while a run trains: a live line on a terminal, a plain line per epoch elsewhere."""
+"""What is shown while runs train: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mixbench.records import COMPLETED, RunFolder
 
 if TYPE_CHECKING:  # training imports torch; displays need only its types
     from mixbench.training import Callback, Epoch, Step, Trainer
@@ -97,3 +100,83 @@ def display(console: Console) -> Iterator[Callback]:
     ]
     with Progress(*columns, console=console) as progress:
         yield LiveLine(progress)
+
+
+class SweepWatch:
+    """Follows a sweep's runs by their records, whichever launcher and process runs them.
+
+    Args:
+        folders: The runs' folders. A result that is there already is an old one, about to be
+            replaced.
+    """
+
+    def __init__(self, folders: Sequence[RunFolder]) -> None:
+        self._pending = {folder: _changed(folder) for folder in folders}
+        self.of = len(folders)
+        self.done = 0
+        self.lost = 0
+
+    def finished(self) -> list[tuple[RunFolder, Mapping[str, Any]]]:
+        """Runs that left their result since the last call."""
+        new = []
+        for folder, old in list(self._pending.items()):
+            if _changed(folder) in (None, old):
+                continue
+            result = folder.read_result()
+            if result is not None:
+                del self._pending[folder]
+                self.done += 1
+                self.lost += result["status"] != COMPLETED
+                new.append((folder, result))
+        return new
+
+
+@contextmanager
+def sweep_display(console: Console, title: str, folders: Sequence[RunFolder]) -> Iterator[None]:
+    """Show how many of the runs are done: one bar on a terminal, a line per run elsewhere."""
+    watch = SweepWatch(folders)
+    over = threading.Event()
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed}/{task.total} done{task.fields[lost]}"),
+        TimeRemainingColumn(),
+    ]
+    progress = Progress(*columns, console=console, disable=not console.is_terminal)
+    task = progress.add_task(title, total=watch.of, lost="")
+
+    def look() -> None:
+        for folder, result in watch.finished():
+            if not console.is_terminal:
+                console.print(_run_line(watch, folder, result), markup=False, highlight=False)
+        lost = f", {watch.lost} failed" if watch.lost else ""
+        progress.update(task, completed=watch.done, lost=lost)
+
+    def follow() -> None:
+        while not over.wait(0.5):
+            look()
+
+    follower = threading.Thread(target=follow, daemon=True)
+    console.print(f"{title}: {watch.of} to run", markup=False, highlight=False)
+    with progress:
+        follower.start()
+        try:
+            yield
+        finally:
+            over.set()
+            follower.join()
+            look()
+
+
+def _changed(folder: RunFolder) -> int | None:
+    try:
+        return folder.result.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+def _run_line(watch: SweepWatch, folder: RunFolder, result: Mapping[str, Any]) -> str:
+    name = folder.path.name.rpartition("-")[0]
+    score = result["metrics"].get(f"valid/{result['metric']}")
+    shown = f"valid {result['metric']} {score:.4f}" if score is not None else result["status"]
+    return f"{watch.done}/{watch.of}  {name}  {shown}  {result['seconds']['total']:.0f} s"

@@ -30,8 +30,23 @@ from mixbench.errors import SettingError
 COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
 
 _PACKAGE = Path(__file__).parent
-# Modules that show or find results; everything else in the package can influence them.
-_PRESENTATION = {"cli.py", "errors.py", "progress.py", "records.py", "summary.py", "sweeper.py"}
+# Modules and folders that plan, show or find results; everything else in the package can influence them.
+_PRESENTATION = {
+    "calibration.py",
+    "cli.py",
+    "collect.py",
+    "comparison.py",
+    "comparison_sweeper.py",
+    "errors.py",
+    "progress.py",
+    "records.py",
+    "report",
+    "stats.py",
+    "study.py",
+    "summary.py",
+    "sweeper.py",
+    "_ext",
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,13 @@ class RunFolder:
         make_folder(self.path)
 
 
+def redone(result: Mapping[str, Any] | None, rerun: str) -> bool:
+    """Whether a setting of `rerun` asks to run again what has this result."""
+    return rerun == "all" or (
+        rerun == "failed" and result is not None and result["status"] == FAILED
+    )
+
+
 def make_folder(path: Path, *, new: bool = False) -> None:
     """Make a folder below `output_dir`; with `new` it must not exist yet.
 
@@ -117,7 +139,11 @@ def identity_of(settings: Settings) -> str:
 
 def code_version(settings: Settings) -> str:
     """A hash of the sources that can influence a result: mixbench's own and the user's targets'."""
-    sources = [path for path in _PACKAGE.rglob("*.py") if path.name not in _PRESENTATION]
+    sources = [
+        path
+        for path in _PACKAGE.rglob("*.py")
+        if path.relative_to(_PACKAGE).parts[0] not in _PRESENTATION
+    ]
     for group in GROUPS:
         module = getattr(settings, group)["_target_"].rpartition(".")[0]
         if not module.startswith(("mixbench.", "torch.")):

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixbench.records import COMPLETED, RunFolder, short_name
+from mixbench.study import ABLATION, EVALUATION, SELECTION, Study, as_override
 
 SPLITS = ("valid", "test")
 
@@ -38,7 +39,11 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     chance = result.get("chance", {})
     names = [name.partition("/")[2] for name in result["metrics"] if name.startswith("valid/")]
     for name in names:
-        values = [f"{split} {_number(result['metrics'][f'{split}/{name}'])}" for split in SPLITS]
+        values = [
+            f"{split} {_number(result['metrics'][f'{split}/{name}'])}"
+            for split in SPLITS
+            if f"{split}/{name}" in result["metrics"]
+        ]
         if name in chance:
             values.append(f"chance {_number(chance[name])}")
         table.add_row(name.replace("_", " "), "   ".join(values))
@@ -60,7 +65,7 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         flops = operations["counted_flops_per_token"]
         table.add_row("FLOPs a token", f"{flops:,.0f} in the mixers, as PyTorch counts")
     if cells is not None:
-        table.add_row("cells", f"{cells:,} in the fullest layer and test sequence")
+        table.add_row("cells", f"{cells:,} in the fullest layer and sequence")
     if result["status"] == COMPLETED:
         seconds = result["seconds"]
         table.add_row("steps", f"{result['steps']:,} in {result['epochs']} epochs")
@@ -103,6 +108,35 @@ def grid_table(jobs: Sequence[Job]) -> Table:
             cells += [Text("" if value is None else _number(value)) for value in values]
             cells.append(Text(f"{result['seconds']['total']:.1f}"))
         table.add_row(*cells, Text(folder.identity))
+    return table
+
+
+def plan_table(study: Study) -> Table:
+    """The runs that a comparison asks for, without running any."""
+    numbers = study.numbers()
+    said = ", ".join(f"{count} {stage}" for stage, count in numbers.items() if count)
+    table = Table(
+        title=Text(f"{study.name}: {sum(numbers.values())} runs ({said}); nothing was run"),
+        title_justify="left",
+    )
+    for name in ("task", "arm", "stage", "configuration", "seeds", "runs"):
+        table.add_column(name, overflow="fold")
+
+    def row(task: str, arm: str, stage: str, what: str, seeds: Sequence[int]) -> None:
+        shown = ", ".join(map(str, seeds))
+        table.add_row(*map(Text, (task, arm, stage, what, shown, str(len(seeds)))))
+
+    for task in study.tasks:
+        for arm in study.arms.values():
+            fixed = [f"{key} of {other}'s choice" for key, other in arm.inherit.items()]
+            for trial in arm.trials:
+                values = [f"{key}={as_override(value)}" for key, value in trial.items()]
+                what = ", ".join([*values, *fixed]) or "as configured"
+                row(task, arm.name, SELECTION, what, study.selection_seeds)
+        for arm in study.arms.values():
+            row(task, arm.name, EVALUATION, f"best of {len(arm.trials)}", study.eval_seeds)
+        for name, texts in study.ablations.items():
+            row(task, study.ideas[0], ABLATION, f"{name}: {' '.join(texts)}", study.ablation_seeds)
     return table
 
 

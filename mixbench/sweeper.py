@@ -14,17 +14,82 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from mixbench.config import check, typed_overrides
-from mixbench.errors import RunsFailed
-from mixbench.records import RunFolder, folder_of, make_folder, write_json
+from mixbench.config import Settings, check, typed_overrides
+from mixbench.errors import RunsFailed, SettingError
+from mixbench.progress import sweep_display
+from mixbench.records import RunFolder, folder_of, make_folder, redone, write_json
 from mixbench.summary import grid_table, losses, make_console
 
 
-class GridSweeper(Sweeper):
-    """Runs the Cartesian product of all choices and shows the records as one table.
+class CheckedSweeper(Sweeper):
+    """What our sweepers share: jobs are checked before any is run, and records are watched.
 
-    Each run leaves its record where a single run would, so that a grid takes up what exists. The
-    sweep's own folder, `OUTPUT_DIR/sweeps/<time>-<random>`, lists them in `sweep.json`.
+    Each run leaves its record where a single run would, so that a sweep takes up what exists. The
+    sweep's own folder, `OUTPUT_DIR/sweeps/<name>-<time>-<random>`, says in `sweep.json` which runs
+    it has.
+    """
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.context = hydra_context
+        self.task_function = task_function
+        self.base = config
+
+    def compose(self, overrides: Sequence[str]) -> Settings:
+        """A job's settings, built once to see that its constructors accept them.
+
+        Raises:
+            SettingError: They do not.
+        """
+        from mixbench.experiment import Experiment
+
+        cfg = self.context.config_loader.load_sweep_config(self.base, list(overrides))
+        typed = typed_overrides(cfg.hydra)
+        with open_dict(cfg):
+            del cfg["hydra"]
+        settings = check(cfg, typed)
+        Experiment(settings)
+        return settings
+
+    def new_folder(self, name: str) -> Path:
+        """Make the sweep's folder, with the configuration that it starts from."""
+        # Two sweeps of the same second get different random parts, and `new` would refuse a third.
+        name = f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        folder = Path(self.base.output_dir).absolute() / "sweeps" / name
+        make_folder(folder, new=True)
+        OmegaConf.save(self.base, folder / "multirun.yaml")
+        with open_dict(self.base):
+            self.base.hydra.sweep.dir = str(folder)
+        return folder
+
+    def launch(self, jobs: Sequence[tuple[Sequence[str], RunFolder]], first: int, title: str) -> Any:
+        """Hand the jobs that are to be run to Hydra's launcher and show how far they are.
+
+        Args:
+            jobs: Every job's overrides and the folder of its record. Where `rerun` keeps the
+                record that there is, the job is not launched.
+            first: Number of the first job within the sweep.
+            title: What the jobs are.
+        """
+        from hydra.core.plugins import Plugins
+
+        jobs = [
+            (texts, folder)
+            for texts, folder in jobs
+            if redone(folder.read_result(), self.base.rerun) or not folder.result.exists()
+        ]
+        if not jobs:
+            return []
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=self.context, task_function=self.task_function, config=self.base
+        )
+        with sweep_display(make_console(), title, [folder for _, folder in jobs]):
+            return launcher.launch([list(texts) for texts, _ in jobs], initial_job_idx=first)
+
+
+class GridSweeper(CheckedSweeper):
+    """Runs the Cartesian product of all choices and shows the records as one table.
 
     Args:
         params: Choices from the configuration, e.g. `{"lr": "1e-3,3e-3"}`; the command line's
@@ -38,43 +103,26 @@ class GridSweeper(Sweeper):
     def __init__(self, params: dict[str, str] | None) -> None:
         self.params = params or {}
 
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        self.context = hydra_context
-        self.task_function = task_function
-        self.base = config
-
     def sweep(self, arguments: list[str]) -> Any:
-        from hydra.core.plugins import Plugins
-
         texts = [f"{key}={value}" for key, value in self.params.items()] + arguments
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         (jobs,) = BasicSweeper.split_arguments(parser.parse_overrides(texts), None)
-        folders = self._check(jobs)
+        folders = [folder_of(self.compose(overrides)) for overrides in jobs]
 
-        sweep_folder = self._new_folder()
-        OmegaConf.save(self.base, sweep_folder / "multirun.yaml")
-        with open_dict(self.base):
-            self.base.hydra.sweep.dir = str(sweep_folder)
-        launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=self.context,
-            task_function=self.task_function,
-            config=self.base,
-        )
-        returns = launcher.launch(jobs, initial_job_idx=0)
+        sweep_folder = self.new_folder("grid")
+        returns = self.launch(list(zip(jobs, folders, strict=True)), 0, f"{len(jobs)} runs")
 
         results = [folder.read_result() for folder in folders]
         finished = list(zip(jobs, results, folders, strict=True))
         runs = [
             {
                 "overrides": list(overrides),
-                "record": str(folder.path),
+                "record": relative_record(folder),
                 "status": result["status"] if result is not None else None,
             }
             for overrides, result, folder in finished
         ]
-        write_json(sweep_folder / "sweep.json", {"runs": runs})
+        write_json(sweep_folder / "sweep.json", {"kind": "grid", "runs": runs})
         console = make_console()
         console.print(grid_table(finished))
         console.print(
@@ -89,24 +137,25 @@ class GridSweeper(Sweeper):
             raise RunsFailed(f"{len(lost)} of {len(jobs)} runs did not complete")
         return returns
 
-    def _check(self, jobs: Sequence[Sequence[str]]) -> list[RunFolder]:
-        """Compose and build every job without running it."""
-        from mixbench.experiment import Experiment
 
-        folders = []
-        for overrides in jobs:
-            cfg = self.context.config_loader.load_sweep_config(self.base, list(overrides))
-            typed = typed_overrides(cfg.hydra)
-            with open_dict(cfg):
-                del cfg["hydra"]
-            settings = check(cfg, typed)
-            Experiment(settings)
-            folders.append(folder_of(settings))
-        return folders
+def relative_record(folder: RunFolder) -> str:
+    """A record's place as a sweep's folder writes it, so that an output folder can be moved."""
+    return f"../../runs/{folder.path.name}"
 
-    def _new_folder(self) -> Path:
-        # Two sweeps of the same second get different random parts, and `new` would refuse a third.
-        name = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        folder = Path(self.base.output_dir).absolute() / "sweeps" / name
-        make_folder(folder, new=True)
-        return folder
+
+def single_values(arguments: Sequence[str], parser: OverridesParser) -> list[str]:
+    """The keys of overrides.
+
+    Raises:
+        SettingError: One of them asks for several values.
+    """
+    keys = []
+    for override in parser.parse_overrides(list(arguments)):
+        if override.is_sweep_override():
+            raise SettingError(
+                override.get_key_element(),
+                expected="one value: a comparison's grids are in sweep.arms",
+                got=override.input_line,
+            )
+        keys.append(override.key_or_group)
+    return keys

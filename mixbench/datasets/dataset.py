@@ -39,6 +39,7 @@ class Dataset(ABC):
         metric: Name of the metric that comparisons use.
         higher_is_better: Its direction.
         margin: The smallest difference in it that matters.
+        ceiling: Its best possible value.
         seq_len: Length T of a row.
     """
 
@@ -46,6 +47,7 @@ class Dataset(ABC):
     metric: str
     higher_is_better: bool
     margin: float
+    ceiling: float
     seq_len: int
 
     @abstractmethod

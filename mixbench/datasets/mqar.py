@@ -48,6 +48,7 @@ class MQAR(Dataset):
     metric = "accuracy"
     higher_is_better = True
     margin = 0.01
+    ceiling = 1.0
 
     def __init__(
         self,

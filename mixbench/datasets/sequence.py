@@ -59,6 +59,7 @@ class Sequence(Dataset):
     metric = "mse"
     higher_is_better = False
     margin = 0.01
+    ceiling = 0.0
 
     def __init__(
         self,

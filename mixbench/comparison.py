@@ -1,0 +1,479 @@
+"""Studies to comparisons: choices, paired differences, verdicts and costs as plain data.
+
+`compare` makes the content of `report.json`: strings, numbers, lists and dictionaries, None where
+a number is not known. Tables, Markdown and plots are drawn from it alone. Never imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns
+from mixbench.records import COMPLETED, DIVERGED, read_history
+from mixbench.stats import (
+    effect_size,
+    expected_best,
+    holm,
+    interquartile_mean,
+    sign_flip_p,
+    t_interval,
+    verdict,
+)
+
+LOST = (DIVERGED, "failed", MISSING)
+
+
+def compare(study: StudyRuns) -> dict[str, Any]:
+    """One study's comparison, see the module."""
+    tasks = [_task(study, task) for task in study.tasks.values()]
+    comparisons = [comparison for task in tasks for comparison in task["comparisons"]]
+    _judge(study, comparisons)
+    for task in tasks:
+        task["verdicts"] = [
+            _headline(study, task, idea) for idea in study.ideas if _compared(task, idea)
+        ]
+    return {
+        "name": study.name,
+        "title": study.title,
+        "planned": study.planned,
+        "stage": study.stage,
+        "ideas": study.ideas,
+        "baselines": study.baselines,
+        "published": study.published,
+        "source": study.source,
+        "command": study.command,
+        "wall_seconds": study.wall_seconds,
+        "notes": study.notes,
+        "environment": _environment(study),
+        "tasks": tasks,
+    }
+
+
+def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
+    runs = [run for arm in task.arms.values() for run in arm.runs]
+    known = next((run.result for run in runs if run.result is not None), None)
+    if known is None:
+        return {"name": task.name, "metric": None, "arms": [], "comparisons": [], "ablations": []}
+    sign = 1.0 if known["higher_is_better"] else -1.0
+    worst = _worst(task, known["metric"], sign)
+    arms = [_arm(arm, sign, worst) for arm in task.arms.values()]
+    chance = next((run.result["chance"] for run in runs if run.score("valid") is not None), {})  # type: ignore[index]
+    comparisons = [
+        _pairs(study, task, idea, baseline, sign, worst)
+        for idea in study.ideas
+        for baseline in study.baselines
+        if idea in task.arms and baseline in task.arms
+    ]
+    margin = known["margin"] if task.margin is None else task.margin
+    for comparison in comparisons:
+        comparison |= {"margin": margin, "ceiling": known["ceiling"], "sign": sign}
+    return {
+        "name": task.name,
+        "metric": known["metric"],
+        "higher_is_better": known["higher_is_better"],
+        "margin": margin,
+        "chance": chance,
+        "ceiling": known["ceiling"],
+        "dataset": known["config"]["dataset"],
+        "arms": arms,
+        "comparisons": comparisons,
+        "strongest_baseline": _strongest(study, arms, sign),
+        "ablations": _ablations(study, task, sign, worst),
+    }
+
+
+def _worst(task: TaskRuns, metric: str, sign: float) -> float | None:
+    """The score of a diverged evaluation run: the worst that was seen, chance included.
+
+    A metric like the squared error has no worst value, and an infinite one has no mean.
+    """
+    seen = []
+    for run in [run for arm in task.arms.values() for run in arm.evaluation]:
+        score = run.score("test")
+        if score is not None and run.result is not None:
+            seen.append(score)
+            if metric in run.result["chance"]:
+                seen.append(run.result["chance"][metric])
+    return min(seen, key=lambda score: sign * score, default=None)
+
+
+def _judged(run: Run, worst: float | None) -> float | None:
+    """An evaluation run's score; None for a run that failed or is missing."""
+    return worst if run.status == DIVERGED else run.score("test")
+
+
+def _arm(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any]:
+    chosen = arm.choose()
+    completed = [run.result for run in arm.evaluation if run.status == COMPLETED]
+    completed = completed or [run.result for run in arm.runs if run.status == COMPLETED]
+    example = completed[0] if completed else None
+    seconds = [run.result["seconds"]["total"] for run in arm.runs if run.result is not None]
+    trials = [
+        {
+            "values": trial.values,
+            "seeds": [run.seed for run in trial.runs],
+            "scores": [run.score("valid") for run in trial.runs],
+            "mean": trial.mean_validation(),
+            "status": dict(Counter(run.status for run in trial.runs)),
+        }
+        for trial in arm.trials
+    ]
+    values = arm.evaluated if arm.evaluated is not None else {}
+    return {
+        "name": arm.name,
+        "mixer": None if example is None else example["config"]["mixer"]["_target_"],
+        "parameters": None if example is None else example["parameters"]["total"],
+        "state_size": _largest(completed, "state_size"),
+        "state_held": _largest(completed, "state_held"),
+        "n_cells": _largest(completed, "n_cells"),
+        "operations": None if example is None else example["operations"]["per_token"],
+        "trials": trials,
+        "chosen": chosen,
+        "evaluated": arm.evaluated,
+        "inherited": arm.inherited,
+        "on_edge": _on_edge(arm.grid, values),
+        "valid": _summary([run.score("valid") for run in arm.evaluation]),
+        "test": _summary([_judged(run, worst) for run in arm.evaluation]),
+        "evaluation": [_evaluation(run) for run in arm.evaluation],
+        "lost": _lost(arm.runs),
+        "seconds": {
+            "total": sum(seconds),
+            "mean": sum(seconds) / len(seconds) if seconds else None,
+        },
+        "signature": _signature(arm.evaluation),
+        "budget": _budget(trials, sign),
+    }
+
+
+def _largest(results: Iterable[Any], key: str) -> int | None:
+    return max((result[key] for result in results if result[key] is not None), default=None)
+
+
+def _on_edge(grid: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) -> list[str]:
+    """Keys whose chosen value is the smallest or largest of several numbers that were tried."""
+    edges = []
+    for key, tried in grid.items():
+        numbers = [v for v in tried if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        extreme = len(numbers) > 1 and values.get(key) in (min(numbers), max(numbers))
+        if extreme and len(numbers) == len(tried):
+            edges.append(key)
+    return edges
+
+
+def _evaluation(run: Run) -> dict[str, Any]:
+    result = run.result or {}
+    history = []
+    if run.result is not None and run.folder.history.exists():
+        name = f"valid/{run.result['metric']}"
+        history = [[row["step"], row[name]] for row in read_history(run.folder.history)]
+    return {
+        "seed": run.seed,
+        "status": run.status,
+        "valid": run.score("valid"),
+        "test": run.score("test"),
+        "n_cells": result.get("n_cells"),
+        "state_held": result.get("state_held"),
+        "history": history,
+        "record": run.folder.path.name,
+    }
+
+
+def _summary(scores: Sequence[float | None]) -> dict[str, Any]:
+    """Mean with its 95 % t interval, and interquartile mean; None where a score is not known."""
+    known = [score for score in scores if score is not None]
+    if not known or len(known) < len(scores):
+        return {"mean": None, "interval": None, "iqm": None, "n": len(known)}
+    values = np.array(known)
+    return {
+        "mean": float(values.mean()),
+        "interval": [_finite(end) for end in t_interval(values)],
+        "iqm": float(interquartile_mean(values)),
+        "n": len(known),
+    }
+
+
+def _budget(trials: Sequence[Mapping[str, Any]], sign: float) -> list[float | None]:
+    """Expected validation of the best of n trials, n = 1..M; None where a lost one takes part."""
+    scores = [-math.inf if trial["mean"] is None else sign * trial["mean"] for trial in trials]
+    if not scores:
+        return []
+    return [None if math.isinf(best) else sign * best for best in expected_best(np.array(scores))]
+
+
+def _signature(runs: Sequence[Run]) -> dict[str, Any]:
+    """Over an arm's trained models: a check holds if it holds in all of them."""
+    signatures = [run.result["signature"] for run in runs if run.result and run.score("valid") is not None]
+    if not signatures:
+        return {"outcome": "not evaluated", "failing": {}, "of": 0, "models": 0, "checks": []}
+    stated = [signature for signature in signatures if signature is not None]
+    if not stated:
+        return {
+            "outcome": "not stated",
+            "failing": {},
+            "of": 0,
+            "models": len(signatures),
+            "checks": [],
+        }
+    failing = Counter(name for signature in stated for name in signature["failing"])
+    checks = [
+        {
+            "name": check["name"],
+            "layer": check["layer"],
+            "predicted": check["predicted"],
+            "observed": check["observed"],
+            "holds_in": sum(
+                other["holds"]
+                for signature in stated
+                for other in signature["checks"]
+                if (other["name"], other["layer"]) == (check["name"], check["layer"])
+            ),
+        }
+        for check in stated[0]["checks"]
+    ]
+    return {
+        "outcome": "refuted" if failing else "confirmed",
+        "failing": dict(failing),
+        "of": stated[0]["of"],
+        "models": len(stated),
+        "checks": checks,
+    }
+
+
+def _lost(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [
+        {
+            "record": run.folder.path.name,
+            "seed": run.seed,
+            "status": run.status,
+            "reason": None if run.result is None else run.result["reason"],
+        }
+        for run in runs
+        if run.status in LOST
+    ]
+
+
+def _pairs(
+    study: StudyRuns, task: TaskRuns, idea: str, baseline: str, sign: float, worst: float | None
+) -> dict[str, Any]:
+    """Paired scores of two arms' evaluation runs; gaps where a side has none."""
+    sides = {
+        name: {run.seed: run for run in task.arms[name].evaluation} for name in (idea, baseline)
+    }
+    pairs, gaps, commands = [], [], []
+    for seed in sorted(set(sides[idea]) | set(sides[baseline])):
+        scores = {}
+        for name, runs in sides.items():
+            run = runs.get(seed)
+            score = None if run is None else _judged(run, worst)
+            if score is None:
+                gaps.append(
+                    {"arm": name, "seed": seed, "status": MISSING if run is None else run.status}
+                )
+                commands.append(_fill(study, run, list(runs.values()), seed))
+            else:
+                scores[name] = score
+        if len(scores) == 2:
+            difference = sign * (scores[idea] - scores[baseline])
+            pairs.append({"seed": seed, **scores, "difference": difference})
+    return {
+        "task": task.name,
+        "idea": idea,
+        "baseline": baseline,
+        "pairs": pairs,
+        "gaps": gaps,
+        "commands": list(dict.fromkeys(filter(None, commands))),
+    }
+
+
+def _fill(study: StudyRuns, run: Run | None, others: Sequence[Run], seed: int) -> str:
+    """The command that makes a run that is missing or has failed."""
+    if study.planned:
+        return f"{study.command} rerun=failed"
+    source = run or (others[0] if others else None)
+    if source is None:
+        return ""
+    texts = [text for text in recorded_overrides(source) if not text.startswith("seed=")]
+    retry = ["rerun=failed"] if run is not None else []
+    return shlex.join(["mixbench", *texts, f"seed={seed}", *retry])
+
+
+def recorded_overrides(run: Run) -> list[str]:
+    """What was typed for a run, from its `.hydra` folder."""
+    import yaml
+
+    try:
+        texts = yaml.safe_load((run.folder.path / ".hydra" / "overrides.yaml").read_text())
+    except (OSError, yaml.YAMLError):
+        return []
+    return [str(text) for text in texts] if isinstance(texts, list) else []
+
+
+def _judge(study: StudyRuns, comparisons: Sequence[dict[str, Any]]) -> None:
+    """Statistics and outcome of every comparison, p adjusted over all of the study."""
+    whole = [each for each in comparisons if each["pairs"] and not each["gaps"]]
+    p_values = [sign_flip_p(_differences(each)) for each in whole]
+    adjusted = holm(np.array(p_values)) if whole else []
+    for comparison in comparisons:
+        comparison["outcome"] = "incomplete"
+        comparison["qualifiers"] = []
+    for comparison, p, p_adjusted in zip(whole, p_values, adjusted, strict=True):
+        differences = _differences(comparison)
+        found = verdict(
+            differences,
+            margin=comparison["margin"],
+            p_adjusted=float(p_adjusted),
+            idea_scores=np.array([pair[comparison["idea"]] for pair in comparison["pairs"]]),
+            baseline_scores=np.array(
+                [pair[comparison["baseline"]] for pair in comparison["pairs"]]
+            ),
+            ceiling=comparison["ceiling"],
+            higher_is_better=comparison["sign"] > 0,
+        )
+        comparison |= {
+            "outcome": found.outcome,
+            "qualifiers": list(found.qualifiers),
+            "d": float(found.d),
+            "interval": [_finite(end) for end in found.interval],
+            "p": float(p),
+            "p_adjusted": float(p_adjusted),
+            "comparisons_in_study": len(whole),
+            "probability_of_improvement": float(found.probability_of_improvement),
+            "effect_size": _finite(effect_size(differences)),
+            "iqm_difference": float(interquartile_mean(differences)),
+            "more_seeds": found.more_seeds,
+        }
+
+
+def _differences(comparison: Mapping[str, Any]) -> np.ndarray:
+    return np.array([pair["difference"] for pair in comparison["pairs"]])
+
+
+def _strongest(study: StudyRuns, arms: Sequence[Mapping[str, Any]], sign: float) -> str | None:
+    """The baseline whose chosen trial has the best validation; test plays no part."""
+    best: tuple[float, str] | None = None
+    for arm in arms:
+        if arm["name"] not in study.baselines:
+            continue
+        mean = None if arm["chosen"] is None else arm["trials"][arm["chosen"]]["mean"]
+        score = -math.inf if mean is None else sign * mean
+        if best is None or score > best[0]:
+            best = (score, arm["name"])
+    return None if best is None else best[1]
+
+
+def _compared(task: Mapping[str, Any], idea: str) -> bool:
+    return any(comparison["idea"] == idea for comparison in task["comparisons"])
+
+
+def _headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str, Any]:
+    """The verdict on an idea: its mechanism, and the comparison with the strongest baseline."""
+    baseline = task["strongest_baseline"]
+    (comparison,) = [
+        each
+        for each in task["comparisons"]
+        if each["idea"] == idea and each["baseline"] == baseline
+    ]
+    (arm,) = [each for each in task["arms"] if each["name"] == idea]
+    signature = arm["signature"]
+    mechanism = f"mechanism {signature['outcome']}"
+    if signature["failing"]:
+        mechanism += f" ({', '.join(signature['failing'])})"
+    outcome = {
+        "beats": "beats tuned baseline",
+        "not beaten": "baseline not beaten",
+        "inconclusive": "inconclusive",
+        "saturated": "saturated",
+        "incomplete": "no verdict",
+    }[comparison["outcome"]]
+    outcome = ", ".join([outcome, *comparison["qualifiers"]])
+    if comparison["outcome"] == "incomplete":
+        detail = f"{len(comparison['gaps'])} runs missing or failed"
+    else:
+        low, high = comparison["interval"]
+        detail = (
+            f"d = {_signed(comparison['d'])}, 95 % CI [{_signed(low)}, {_signed(high)}], "
+            f"p = {comparison['p_adjusted']:.3g}, {len(comparison['pairs'])} seeds"
+        )
+    if comparison["outcome"] == "inconclusive":
+        more = comparison["more_seeds"]
+        detail += f"; about {more} seeds in all" if more else "; more seeds would hardly decide it"
+    place = f" on {task['name']}" if len(study.tasks) > 1 else ""
+    return {
+        "idea": idea,
+        "baseline": baseline,
+        "mechanism": signature["outcome"],
+        "outcome": comparison["outcome"],
+        "headline": f"{idea} vs {baseline}{place}: {mechanism}, {outcome} ({detail})",
+    }
+
+
+def _ablations(
+    study: StudyRuns, task: TaskRuns, sign: float, worst: float | None
+) -> list[dict[str, Any]]:
+    """The first idea with one thing changed, against itself, paired by seed."""
+    if not task.ablations:
+        return []
+    whole = {run.seed: _judged(run, worst) for run in task.arms[study.ideas[0]].evaluation}
+    out = []
+    for name, runs in task.ablations.items():
+        scores = {run.seed: _judged(run, worst) for run in runs}
+        differences = [
+            sign * (score - other)
+            for seed, score in scores.items()
+            if score is not None and (other := whole.get(seed)) is not None
+        ]
+        out.append(
+            {
+                "name": name,
+                "overrides": study.ablations[name],
+                "test": _summary(list(scores.values())),
+                "scores": [scores[seed] for seed in sorted(scores)],
+                "difference": _summary(differences),
+                "n_cells": _largest(
+                    [run.result for run in runs if run.score("valid") is not None], "n_cells"
+                ),
+                "signature": _signature(runs),
+                "lost": _lost(runs),
+            }
+        )
+    return out
+
+
+def _environment(study: StudyRuns) -> dict[str, Any]:
+    """Machine and versions that the records name; more than one where they differ."""
+    found: dict[str, set[str]] = {}
+    dates = []
+    count: Counter[str] = Counter()
+    for task in study.tasks.values():
+        ablations = [run for runs in task.ablations.values() for run in runs]
+        for run in [run for arm in task.arms.values() for run in arm.runs] + ablations:
+            count[run.status] += 1
+            if run.result is None:
+                continue
+            dates.append(run.result["started"])
+            for key in ("system", "cpus"):
+                found.setdefault(key, set()).add(str(run.result["machine"][key]))
+            for key in ("device", "threads", "code_version"):
+                found.setdefault(key, set()).add(str(run.result[key]))
+            for key, value in run.result["versions"].items():
+                found.setdefault(key, set()).add(value)
+    return {
+        **{key: sorted(values) for key, values in found.items()},
+        "runs": dict(count),
+        "first_started": min(dates, default=None),
+        "last_started": max(dates, default=None),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _signed(value: float | None) -> str:
+    return "unbounded" if value is None else f"{value:+.3g}"

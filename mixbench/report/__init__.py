@@ -1,0 +1,1 @@
+"""Comparisons for reading: terminal, Markdown, JSON and plots. Never imports torch."""

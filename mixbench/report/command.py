@@ -1,0 +1,126 @@
+"""`mixbench report PATH...`: from records to the comparison, without training anything."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from mixbench.collect import collect
+from mixbench.comparison import compare
+from mixbench.errors import RunsFailed, SettingError, nearest
+from mixbench.records import make_folder, write_bytes, write_json
+from mixbench.report.markdown import markdown
+from mixbench.report.terminal import print_report
+from mixbench.summary import make_console
+
+FORMATS = ("terminal", "json", "md", "plots")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise SettingError("report", expected="arguments as --help lists them", got=message)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Entry point of `mixbench report`.
+
+    Raises:
+        SettingError: Wrong arguments, or nothing to report.
+        RunsFailed: Some comparison lacks runs; the report, which names them, was made all the same.
+    """
+    parser = _Parser(prog="mixbench report", description=__doc__.partition(": ")[2])
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        type=Path,
+        default=[Path("outputs")],
+        help="sweep folders, run folders, or folders of them (default: outputs)",
+    )
+    parser.add_argument("--baseline", help="the arm to beat")
+    parser.add_argument("--idea", help="the arm on trial")
+    parser.add_argument(
+        "--format",
+        default=",".join(FORMATS),
+        help=f"some of {','.join(FORMATS)} (default: all)",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder for report.json, report.md and plots (default: first PATH)"
+    )
+    given = parser.parse_args(list(arguments))
+    formats = given.format.split(",")
+    for name in formats:
+        if name not in FORMATS:
+            raise SettingError(
+                "--format",
+                expected=f"some of {', '.join(FORMATS)}",
+                got=name,
+                fix=nearest(name, FORMATS),
+            )
+    first: Path = given.paths[0]
+    out = given.out or (first.parent if first.is_file() else first)
+    studies = write_report(given.paths, out, make_console(), formats, given.baseline, given.idea)
+    gaps = sum(
+        len(comparison["gaps"])
+        for study in studies
+        for task in study["tasks"]
+        for comparison in task["comparisons"]
+    )
+    if gaps:
+        raise RunsFailed(f"no verdict where runs are missing: {gaps} sides of pairs")
+
+
+def write_report(
+    paths: Sequence[Path],
+    out: Path,
+    console: Console,
+    formats: Sequence[str] = FORMATS,
+    baseline: str | None = None,
+    idea: str | None = None,
+) -> list[dict[str, Any]]:
+    """Collect, compare, show and write.
+
+    Args:
+        paths: See `collect.collect`.
+        out: Folder for `report.json`, `report.md` and `plots/`.
+        console: Where the tables go.
+        formats: Which of `FORMATS`.
+        baseline: The arm to beat, instead of the sweep's.
+        idea: The arm on trial, instead of the sweep's.
+
+    Returns:
+        The studies, as in `report.json`.
+
+    Raises:
+        SettingError: Nothing to report, or `out` cannot be written.
+    """
+    studies = [compare(study) for study in collect(paths, baseline, idea)]
+    if not any(study["tasks"] for study in studies):
+        raise SettingError(
+            "report", expected="at least one run with a result", got="unfinished runs only"
+        )
+    if "terminal" in formats:
+        print_report(console, studies)
+    written = [name for name in formats if name != "terminal"]
+    if not written:
+        return studies
+    make_folder(out)
+    plots: dict[str, list[tuple[str, str]]] = {}
+    if "plots" in formats:
+        # Imported here: matplotlib would double the time to the first table.
+        from mixbench.report.plots import draw_plots
+
+        for study in studies:
+            plots[study["name"]] = [
+                (what, f"plots/{name}") for what, name in draw_plots(study, out / "plots")
+            ]
+    if "json" in formats:
+        write_json(out / "report.json", {"studies": studies})
+    if "md" in formats:
+        write_bytes(out / "report.md", markdown(studies, plots).encode())
+    console.print(f"report: {out}", markup=False, highlight=False, soft_wrap=True)
+    return studies
