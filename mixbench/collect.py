@@ -401,10 +401,15 @@ def _group(runs: Sequence[Run]) -> dict[str, TaskRuns]:
 
 
 def _by_mixer(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    out: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: short_name(_config(run)["mixer"])):
-        out.setdefault(short_name(_config(run)["mixer"]), []).append(run)
-    return out
+    """Runs by mixer: by its usual name, or in full where one name would stand for two."""
+    targets = sorted({_config(run)["mixer"]["_target_"] for run in runs})
+    names = [short_name({"_target_": target}) for target in targets]
+    if len(set(names)) < len(names):
+        names = targets
+    return {
+        name: [run for run in runs if _config(run)["mixer"]["_target_"] == target]
+        for name, target in zip(names, targets, strict=True)
+    }
 
 
 def _trials(runs: Sequence[Run]) -> list[Trial]:
@@ -416,12 +421,19 @@ def _trials(runs: Sequence[Run]) -> list[Trial]:
         configs[key] = flat(config)
         members.setdefault(key, []).append(run)
     varying = [key for key in _varying(list(configs.values())) if key != "optimizer.lr"]
-    return [Trial({k: configs[key].get(k) for k in varying}, members[key]) for key in configs]
+    trials = [Trial({k: configs[key].get(k) for k in varying}, members[key]) for key in configs]
+    return sorted(trials, key=lambda trial: [_order(value) for value in trial.values.values()])
 
 
 def _varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = sorted({key for config in configs for key in config})
     return [key for key in keys if len({_key({"": c.get(key)}) for c in configs}) > 1]
+
+
+def _order(value: Any) -> tuple[bool, float, str]:
+    """Numbers by size, before everything else by its text."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return (not number, float(value) if number else 0.0, str(value))
 
 
 def _config(run: Run) -> dict[str, Any]:

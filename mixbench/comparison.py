@@ -17,6 +17,7 @@ import numpy as np
 from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns
 from mixbench.records import COMPLETED, DIVERGED, read_history
 from mixbench.stats import (
+    MAX_SEEDS,
     effect_size,
     expected_best,
     holm,
@@ -208,7 +209,9 @@ def _budget(trials: Sequence[Mapping[str, Any]], sign: float) -> list[float | No
 
 def _signature(runs: Sequence[Run]) -> dict[str, Any]:
     """Over an arm's trained models: a check holds if it holds in all of them."""
-    signatures = [run.result["signature"] for run in runs if run.result and run.score("valid") is not None]
+    signatures = [
+        run.result["signature"] for run in runs if run.result and run.score("valid") is not None
+    ]
     if not signatures:
         return {"outcome": "not evaluated", "failing": {}, "of": 0, "models": 0, "checks": []}
     stated = [signature for signature in signatures if signature is not None]
@@ -334,6 +337,7 @@ def _judge(study: StudyRuns, comparisons: Sequence[dict[str, Any]]) -> None:
             ),
             ceiling=comparison["ceiling"],
             higher_is_better=comparison["sign"] > 0,
+            comparisons=len(whole),
         )
         comparison |= {
             "outcome": found.outcome,
@@ -346,7 +350,7 @@ def _judge(study: StudyRuns, comparisons: Sequence[dict[str, Any]]) -> None:
             "probability_of_improvement": float(found.probability_of_improvement),
             "effect_size": _finite(effect_size(differences)),
             "iqm_difference": float(interquartile_mean(differences)),
-            "more_seeds": found.more_seeds,
+            "seeds_needed": found.seeds_needed,
         }
 
 
@@ -401,8 +405,13 @@ def _headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str,
             f"p = {comparison['p_adjusted']:.3g}, {len(comparison['pairs'])} seeds"
         )
     if comparison["outcome"] == "inconclusive":
-        more = comparison["more_seeds"]
-        detail += f"; about {more} seeds in all" if more else "; more seeds would hardly decide it"
+        needed = comparison["seeds_needed"]
+        detail += (
+            f"; {needed - len(comparison['pairs'])} more seeds for a verdict: "
+            f"sweep.eval_seeds={needed}"
+            if needed
+            else f"; a verdict would take more than {MAX_SEEDS} seeds"
+        )
     place = f" on {task['name']}" if len(study.tasks) > 1 else ""
     return {
         "idea": idea,

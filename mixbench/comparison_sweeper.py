@@ -157,9 +157,7 @@ class ComparisonSweeper(CheckedSweeper):
         key = _configuration(run)
         if key not in self.settings:  # inherited values, now known
             self.settings[key] = self.compose([*self.arguments, *run.overrides])
-        settings = replace(
-            self.settings[key], seed=run.seed, test=run.overrides[-1] == "test=true"
-        )
+        settings = replace(self.settings[key], seed=run.seed, test=run.overrides[-1] == "test=true")
         return folder_of(settings)
 
     def _write(self, stage: str, wall_seconds: float | None = None) -> None:
@@ -196,4 +194,3 @@ def _chosen_values(task: TaskRuns) -> dict[str, Mapping[str, Any]]:
 def _configuration(run: PlannedRun) -> tuple[str, ...]:
     """All of a run but its seed and whether it reads test."""
     return run.overrides[:-2]
-

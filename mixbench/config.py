@@ -11,7 +11,7 @@ import inspect
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigStore
@@ -232,8 +232,11 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
 
 
 def mistyped(key: str, value: str) -> SettingError:
-    """The error for a top-level key that was given a value of another type than the schema's."""
-    hint = get_type_hints(TrainSchema).get(key, Any)
+    """The error for a key of the schema that was given a value of another type."""
+    hint: Any = TrainSchema
+    for part in key.split("."):
+        options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
+        hint = get_type_hints(options[0]).get(part, Any) if is_dataclass(options[0]) else Any
     options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
     return SettingError(key, expected=_KINDS.get(options[0], "another type"), got=value)
 

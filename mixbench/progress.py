@@ -116,9 +116,8 @@ class SweepWatch:
         self.done = 0
         self.lost = 0
 
-    def finished(self) -> list[tuple[RunFolder, Mapping[str, Any]]]:
-        """Runs that left their result since the last call."""
-        new = []
+    def finished(self) -> Iterator[tuple[RunFolder, Mapping[str, Any]]]:
+        """Runs that left their result since the last call, counted one by one."""
         for folder, old in list(self._pending.items()):
             if _changed(folder) in (None, old):
                 continue
@@ -127,8 +126,7 @@ class SweepWatch:
                 del self._pending[folder]
                 self.done += 1
                 self.lost += result["status"] != COMPLETED
-                new.append((folder, result))
-        return new
+                yield folder, result
 
 
 @contextmanager

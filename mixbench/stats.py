@@ -22,17 +22,17 @@ ALPHA = 0.05
 """The adjusted p that `beats` allows."""
 IMPROVEMENT = 0.75
 """The probability of improvement that `beats` asks for."""
-SATURATED = 0.8
+SATURATED_SHARE = 0.8
 """Share of seeds with both arms at the ceiling from which a comparison is saturated."""
 EXACT_FLIPS = 30
 """Up to this many differences `sign_flip_p` is exact."""
-FLIP_DRAWS = 99_999
-"""Random flips `sign_flip_p` draws beyond that: p is a multiple of 1/100,000."""
+FLIP_DRAWS = 19_999
+"""Random flips `sign_flip_p` draws beyond that: p is a multiple of 1/20,000."""
 MAX_SEEDS = 256
 """More seeds than this `seeds_for_power` does not ask for."""
 
 BEATS, NOT_BEATEN = "beats", "not beaten"
-INCONCLUSIVE, SATURATED_OUTCOME = "inconclusive", "saturated"
+INCONCLUSIVE, SATURATED = "inconclusive", "saturated"
 EQUIVALENT, WORSE = "equivalent", "worse"
 
 _ROUNDING = 1e-9
@@ -61,8 +61,8 @@ class Verdict:
         d: Mean difference, positive is better.
         interval: Its 95 % t interval.
         probability_of_improvement: Share of seeds at which the idea is better, ties half.
-        more_seeds: Of an inconclusive comparison, seeds to add to those it has (`seeds_for_power`
-            less `n`); None if more than `MAX_SEEDS` in all, or if it was not asked for.
+        seeds_needed: Of an inconclusive comparison, the seeds it takes in all, those at hand
+            included (`seeds_for_power`); None if more than `MAX_SEEDS`, or if it was not asked for.
     """
 
     outcome: str
@@ -70,7 +70,7 @@ class Verdict:
     d: float
     interval: Interval
     probability_of_improvement: float
-    more_seeds: int | None
+    seeds_needed: int | None
 
 
 def t_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
@@ -331,11 +331,11 @@ def verdict(
     significant = p_adjusted <= ALPHA
     beats, not_beaten = _rule(mean, interval.low, interval.high, improvement, significant, within)
     qualifiers: tuple[str, ...] = ()
-    more_seeds = None
+    seeds_needed = None
     if beats:
         outcome = BEATS
     elif ceiling is not None and _saturated(idea, baseline, ceiling, margin, higher_is_better):
-        outcome = SATURATED_OUTCOME
+        outcome = SATURATED
     elif not_beaten:
         outcome = NOT_BEATEN
         holds = {EQUIVALENT: interval.low > -within, WORSE: interval.high < 0}
@@ -343,9 +343,8 @@ def verdict(
     else:
         outcome = INCONCLUSIVE
         if power is not None:
-            seeds = seeds_for_power(d, margin, power, comparisons=comparisons)
-            more_seeds = None if seeds is None else seeds - len(d)
-    return Verdict(outcome, qualifiers, mean, interval, improvement, more_seeds)
+            seeds_needed = seeds_for_power(d, margin, power, comparisons=comparisons)
+    return Verdict(outcome, qualifiers, mean, interval, improvement, seeds_needed)
 
 
 def _rule(
@@ -372,7 +371,7 @@ def _saturated(
     sign = 1 if higher_is_better else -1
     slack = _ROUNDING * max(abs(ceiling), margin)
     at_ceiling = [sign * (ceiling - scores) <= margin + slack for scores in (idea, baseline)]
-    return bool((at_ceiling[0] & at_ceiling[1]).mean() >= SATURATED)
+    return bool((at_ceiling[0] & at_ceiling[1]).mean() >= SATURATED_SHARE)
 
 
 def _within(d: Array, margin: float) -> float:

@@ -277,7 +277,9 @@ class Study:
     def decided_keys(self) -> set[str]:
         """Settings that the description decides, which the command line may not."""
         keys = {"mixer", "seed", "test"}
-        texts = [text for part in (self.arms, self.tasks) for x in part.values() for text in x.overrides]
+        texts = [
+            text for part in (self.arms, self.tasks) for x in part.values() for text in x.overrides
+        ]
         keys.update(text.lstrip("+~").partition("=")[0] for text in texts)
         for arm in self.arms.values():
             keys.update([*arm.grid, *arm.inherit])
@@ -389,9 +391,7 @@ def _arm(name: str, node: Mapping[str, Any]) -> Arm:
                 f"{place}.grid.{key}", expected="a list of values to try", got=values
             )
         if len({as_override(value) for value in values}) < len(values):
-            raise SettingError(
-                f"{place}.grid.{key}", expected="different values", got=list(values)
-            )
+            raise SettingError(f"{place}.grid.{key}", expected="different values", got=list(values))
         grid[key] = tuple(values)
     return Arm(name, node["mixer"], tuple(node["overrides"]), grid, dict(_flat(node["inherit"])))
 
@@ -423,5 +423,7 @@ def _seeds(key: str, value: Any, first: int) -> list[int]:
         or not all(type(seed) is int and seed >= 0 for seed in value)
         or len(set(value)) < len(value)
     ):
-        raise SettingError(key, expected="a number of seeds, or a list of different ones", got=value)
+        raise SettingError(
+            key, expected="a number of seeds, or a list of different ones", got=value
+        )
     return list(value)

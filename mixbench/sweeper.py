@@ -63,7 +63,9 @@ class CheckedSweeper(Sweeper):
             self.base.hydra.sweep.dir = str(folder)
         return folder
 
-    def launch(self, jobs: Sequence[tuple[Sequence[str], RunFolder]], first: int, title: str) -> Any:
+    def launch(
+        self, jobs: Sequence[tuple[Sequence[str], RunFolder]], first: int, title: str
+    ) -> Any:
         """Hand the jobs that are to be run to Hydra's launcher and show how far they are.
 
         Args:

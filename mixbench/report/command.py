@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
         for comparison in task["comparisons"]
     )
     if gaps:
-        raise RunsFailed(f"no verdict where runs are missing: {gaps} sides of pairs")
+        raise RunsFailed(f"no verdict where pairs lack a side: {gaps} runs are missing or failed")
 
 
 def write_report(

@@ -9,7 +9,9 @@ from typing import Any
 from mixbench.report.tables import TextTable, task_tables
 
 
-def markdown(studies: Sequence[Mapping[str, Any]], plots: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+def markdown(
+    studies: Sequence[Mapping[str, Any]], plots: Mapping[str, Sequence[tuple[str, str]]]
+) -> str:
     """Studies as `comparison.compare` gives them, verdicts first.
 
     Args:
@@ -33,7 +35,7 @@ def markdown(studies: Sequence[Mapping[str, Any]], plots: Mapping[str, Sequence[
         for task in study["tasks"]:
             lines += [f"## {escape(task['name'])}", ""]
             for table in task_tables(task):
-                lines += _table(table)
+                lines += table_lines(table)
         if plots.get(study["name"]):
             lines += ["## Plots", ""]
             for what, path in plots[study["name"]]:
@@ -69,7 +71,8 @@ def _environment(study: Mapping[str, Any]) -> str:
     return escape("; ".join(parts)) + "."
 
 
-def _table(table: TextTable) -> list[str]:
+def table_lines(table: TextTable) -> list[str]:
+    """Rows of text as a Markdown table, its title above it."""
     lines = [f"{escape(table.title[0].upper() + table.title[1:])}:", ""]
     lines += [_row(table.columns), _row(["---"] * len(table.columns), escaped=True)]
     lines += [_row(row) for row in table.rows]

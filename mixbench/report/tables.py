@@ -24,8 +24,9 @@ def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
     if task["metric"] is None:
         return []
     tables = [
-        arms_table(task),
+        scores_table(task),
         comparisons_table(task),
+        costs_table(task),
         trials_table(task),
         budget_table(task),
         signature_table(task),
@@ -36,8 +37,8 @@ def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
     return [table for table in tables if table.rows]
 
 
-def arms_table(task: Mapping[str, Any]) -> TextTable:
-    """What every arm scored and what it costs."""
+def scores_table(task: Mapping[str, Any]) -> TextTable:
+    """What every arm chose and scored."""
     better = "higher is better" if task["higher_is_better"] else "lower is better"
     chance = task["chance"].get(task["metric"])
     told = "" if chance is None else f", chance {number(chance)}"
@@ -47,32 +48,45 @@ def arms_table(task: Mapping[str, Any]) -> TextTable:
         rows.append(
             (
                 arm["name"],
-                _count(arm["parameters"]),
-                _state(arm),
-                _operations(arm["operations"]),
                 str(len(arm["trials"])),
                 _values(arm["evaluated"]) + edge,
                 _mean(arm["valid"]),
                 _mean(arm["test"]),
-                "" if arm["test"]["iqm"] is None else number(arm["test"]["iqm"]),
+                "-" if arm["test"]["iqm"] is None else number(arm["test"]["iqm"]),
                 str(len(arm["lost"])),
-                _seconds(arm["seconds"]),
             )
         )
     return TextTable(
         f"{task['name']}: {task['metric']} ({better}{told}, margin {number(task['margin'])})",
+        ("arm", "trials", "chosen", "valid [95 % CI]", "test [95 % CI]", "test IQM", "lost"),
+        rows,
+    )
+
+
+def costs_table(task: Mapping[str, Any]) -> TextTable:
+    """What every arm costs."""
+    rows = [
+        (
+            arm["name"],
+            _count(arm["parameters"]),
+            _count(arm["state_held"] if arm["state_held"] is not None else arm["state_size"]),
+            _count(arm["n_cells"]),
+            _operations(arm["operations"]),
+            "-" if arm["seconds"]["mean"] is None else f"{arm['seconds']['mean']:.1f}",
+            f"{arm['seconds']['total']:.0f}",
+        )
+        for arm in task["arms"]
+    ]
+    return TextTable(
+        "costs of the chosen configurations, all layers together",
         (
             "arm",
             "parameters",
-            "state",
+            "state held",
+            "cells",
             "operations a token",
-            "trials",
-            "chosen",
-            "valid",
-            "test [95 % CI]",
-            "test IQM",
-            "lost",
-            "seconds a run (all)",
+            "seconds a run",
+            "seconds in all",
         ),
         rows,
     )
@@ -103,7 +117,16 @@ def comparisons_table(task: Mapping[str, Any]) -> TextTable:
         )
     return TextTable(
         "paired differences, positive is better",
-        ("comparison", "outcome", "d", "95 % CI", "p (Holm)", "P(improves)", "effect size", "pairs"),
+        (
+            "comparison",
+            "outcome",
+            "d",
+            "95 % CI",
+            "p (Holm)",
+            "P(improves)",
+            "effect size",
+            "pairs",
+        ),
         rows,
         "p: one-sided sign-flip permutation test, adjusted over all comparisons of the study",
     )
@@ -155,20 +178,20 @@ def signature_table(task: Mapping[str, Any]) -> TextTable:
     rows = []
     for arm in task["arms"]:
         signature = arm["signature"]
-        rows += [
-            (
-                arm["name"],
-                check["name"],
-                str(check["layer"]),
-                observed(check["predicted"]),
-                observed(check["observed"]),
-                f"{check['holds_in']}/{signature['models']}",
+        for name in dict.fromkeys(check["name"] for check in signature["checks"]):
+            layers = [check for check in signature["checks"] if check["name"] == name]
+            rows.append(
+                (
+                    arm["name"],
+                    name,
+                    observed(layers[0]["predicted"]),
+                    " / ".join(dict.fromkeys(observed(check["observed"]) for check in layers)),
+                    f"{min(check['holds_in'] for check in layers)}/{signature['models']}",
+                )
             )
-            for check in signature["checks"]
-        ]
     return TextTable(
         "signatures on the trained models",
-        ("arm", "check", "layer", "predicted", "observed (first model)", "holds in"),
+        ("arm", "check", "predicted", "observed in the first (by layer)", "holds in"),
         rows,
     )
 
@@ -189,7 +212,15 @@ def ablations_table(task: Mapping[str, Any]) -> TextTable:
     ]
     return TextTable(
         "ablations of the chosen configuration, difference to it positive is better",
-        ("ablation", "changes", "test [95 % CI]", "difference [95 % CI]", "cells", "signature", "lost"),
+        (
+            "ablation",
+            "changes",
+            "test [95 % CI]",
+            "difference [95 % CI]",
+            "cells",
+            "signature",
+            "lost",
+        ),
         rows,
     )
 
@@ -249,18 +280,13 @@ def observed(value: Any) -> str:
 def _values(values: Mapping[str, Any] | None) -> str:
     if values is None:
         return "-"
-    return ", ".join(f"{key}={as_override(value)}" for key, value in values.items()) or "as configured"
+    return (
+        ", ".join(f"{key}={as_override(value)}" for key, value in values.items()) or "as configured"
+    )
 
 
 def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
-
-
-def _state(arm: Mapping[str, Any]) -> str:
-    held, formula = arm["state_held"], arm["state_size"]
-    if held is None:
-        return _count(formula)
-    return f"{held:,} ({arm['n_cells']:,} cells)" if arm["n_cells"] is not None else f"{held:,}"
 
 
 def _operations(operations: Mapping[str, float] | None) -> str:
@@ -273,9 +299,3 @@ def _mean(summary: Mapping[str, Any], shown: Any = number) -> str:
     low, high = summary["interval"]
     ends = "" if low is None else f" [{shown(low)}, {shown(high)}]"
     return f"{shown(summary['mean'])}{ends}"
-
-
-def _seconds(seconds: Mapping[str, float | None]) -> str:
-    if seconds["mean"] is None:
-        return ""
-    return f"{seconds['mean']:.1f} ({seconds['total']:.0f})"

@@ -28,7 +28,7 @@ def print_report(console: Console, studies: Sequence[Mapping[str, Any]]) -> None
         console.print(_verdicts(study))
         for task in study["tasks"]:
             for table in task_tables(task):
-                console.print(_table(table))
+                console.print(text_table(table))
                 if table.note:
                     _line(console, table.note)
                 console.print()
@@ -52,7 +52,8 @@ def _verdicts(study: Mapping[str, Any]) -> Panel:
     return Panel(text, title=Text(study["title"] or study["name"]), title_align="left")
 
 
-def _table(content: TextTable) -> Table:
+def text_table(content: TextTable) -> Table:
+    """Rows of text as a table for the terminal."""
     table = Table(title=Text(content.title), title_justify="left", box=box.SIMPLE_HEAD)
     for column in content.columns:
         table.add_column(Text(column), overflow="fold")

@@ -1,0 +1,154 @@
+"""A task with a known answer: one mixer better by construction, one equal, one that diverges.
+
+Rows are tokens; the label at the last position is the first token. A mixer that carries it there
+solves the task, one that does not can only guess.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from mixbench import seeds
+from mixbench.datasets.dataset import IGNORE, Dataset, Rows
+from mixbench.mixers.mixer import Mixer
+from mixbench.signatures import Check
+
+CONF = {
+    "dataset/first_token.yaml": """
+# @package _global_
+# The first token, asked at the last position.
+defaults:
+  - override /model: language_model
+causal: true
+conv_width: 0
+out_gate: false
+batch_size: 16
+epochs: 4
+model:
+  d_model: 16
+  num_layers: 1
+dataset:
+  _target_: tests.fake_task.FirstToken
+  vocab_size: 4
+  seq_len: 4
+  rows: 128
+""",
+    **{
+        f"mixer/{name.lower()}.yaml": f"""
+# A mixer with a known answer.
+_target_: tests.fake_task.{name}
+d_model: ${{model.d_model}}
+causal: ${{causal}}
+gain: 1.0
+"""
+        for name in ("Plain", "Twin", "First", "Broken")
+    },
+    "sweep/known.yaml": """
+# @package _global_
+# A comparison with known verdicts.
+defaults:
+  - override /dataset: first_token
+  - override /hydra/sweeper: comparison
+sweep:
+  title: Known answers
+  idea: [first, twin, broken]
+  baselines: [plain]
+  arms:
+    plain: {mixer: plain, grid: {lr: [1e-2, 3e-2]}}
+    first: {mixer: first, inherit: {lr: plain}, grid: {mixer: {gain: [0.5, 1.0]}}}
+    twin: {mixer: twin, grid: {lr: [1e-2, 3e-2]}}
+    broken: {mixer: broken, grid: {lr: [1e-2, 3e-2]}}
+  selection_seeds: 1
+  eval_seeds: 6
+  ablations: {weak: [mixer.gain=0.0]}
+  ablation_seeds: 2
+  margin: 0.05
+  published: first wins
+hydra:
+  mode: MULTIRUN
+""",
+    "sweep/small.yaml": """
+# @package _global_
+# The same task with two arms and few seeds.
+defaults:
+  - override /dataset: first_token
+  - override /hydra/sweeper: comparison
+sweep:
+  idea: first
+  baselines: [plain]
+  arms:
+    plain: {mixer: plain, grid: {lr: [1e-2, 3e-2]}}
+    first: {mixer: first, grid: {lr: [1e-2, 3e-2]}}
+  selection_seeds: 2
+  eval_seeds: 2
+hydra:
+  mode: MULTIRUN
+""",
+}
+
+
+class FirstToken(Dataset):
+    """`permute_test` mixes up the test labels, to show that nothing but the verdict sees them."""
+
+    kind = "tokens"
+    metric = "accuracy"
+    higher_is_better = True
+    margin = 0.01
+    ceiling = 1.0
+    permute_test = False
+
+    def __init__(self, *, vocab_size: int, seq_len: int, rows: int) -> None:
+        self.vocab_size, self.seq_len, self.rows = vocab_size, seq_len, rows
+
+    def size(self, split):
+        return self.rows
+
+    def generate(self, split, seed):
+        rng = seeds.stream(seed, "data", split)
+        inputs = rng.integers(0, self.vocab_size, size=(self.rows, self.seq_len))
+        labels = inputs[:, 0]
+        if split == "test" and self.permute_test:
+            labels = rng.permutation(labels)
+        targets = inputs * 0 + IGNORE
+        targets[:, -1] = labels
+        return Rows(inputs, targets)
+
+    def metrics(self, predictions, targets):
+        return {"accuracy": float((predictions == targets)[:, -1].mean())}
+
+    def chance(self, rows):
+        return {"accuracy": 1 / self.vocab_size}
+
+
+class Plain(Mixer):
+    def __init__(self, *, d_model: int, causal: bool, gain: float) -> None:
+        super().__init__(d_model=d_model, causal=causal)
+        self.gain = gain
+
+    def forward(self, x):
+        return self.gain * x
+
+    def state_size(self, seq_len):
+        return 0
+
+
+class Twin(Plain):
+    pass
+
+
+class First(Plain):
+    def forward(self, x):
+        return self.gain * x[:, :1].expand_as(x)
+
+    def signature(self, x):
+        out = self(x)
+        return [
+            Check.close("carries the first token", 0.0, float((out[:, -1] - out[:, 0]).norm()), 0.0)
+        ]
+
+
+class Broken(Plain):
+    def forward(self, x):
+        return x * torch.tensor(math.inf) if self.training else x

@@ -1,0 +1,235 @@
+"""From a sweep YAML to verdicts: a task with known answers goes the whole way."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from mixbench import cli
+from tests import fake_task
+
+
+def write_conf(folder: Path) -> None:
+    for name, text in fake_task.CONF.items():
+        path = folder / "conf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.lstrip())
+
+
+def call(folder: Path, *arguments: str) -> int:
+    """Runs the command in this process; records go to `folder/outputs`."""
+    write_conf(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["mixbench", "--config-dir", "conf", *arguments])
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            return exit_.code
+    return 0
+
+
+def sweep_of(folder: Path) -> Path:
+    return max((folder / "outputs" / "sweeps").iterdir(), key=lambda path: path.stat().st_mtime)
+
+
+def results(folder: Path) -> list[dict]:
+    paths = sorted((folder / "outputs" / "runs").glob("*/result.json"))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def comparable(report: dict) -> dict:
+    """A report without what the clock decides."""
+
+    def strip(value):
+        if isinstance(value, dict):
+            ignored = ("seconds", "wall_seconds", "first_started", "last_started")
+            return {k: strip(v) for k, v in value.items() if k not in ignored}
+        return [strip(each) for each in value] if isinstance(value, list) else value
+
+    return strip(report)
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """The comparison `known`, run once: its folder and exit code."""
+    folder = tmp_path_factory.mktemp("known")
+    return folder, call(folder, "sweep=known", "epochs=4")
+
+
+@pytest.fixture(scope="module")
+def report(known):
+    (study,) = json.loads((sweep_of(known[0]) / "report.json").read_text())["studies"]
+    (task,) = study["tasks"]
+    return study, task
+
+
+def test_a_better_an_equal_and_a_broken_mixer_get_their_verdicts(report):
+    _, task = report
+    first, twin, broken = task["verdicts"]
+    assert first["headline"].startswith(
+        "first vs plain: mechanism confirmed, beats tuned baseline (d = +0."
+    )
+    assert "95 % CI [" in first["headline"]
+    assert first["headline"].endswith(" 6 seeds)")
+    assert twin["outcome"] == "not beaten"
+    assert twin["headline"] == (
+        "twin vs plain: mechanism not stated, baseline not beaten, equivalent "
+        "(d = +0, 95 % CI [+0, +0], p = 1, 6 seeds)"
+    )
+    assert broken["outcome"] == "not beaten"
+    assert broken["mechanism"] == "not evaluated"
+
+
+def test_the_equal_mixer_is_equal_to_the_last_bit(report):
+    """Twins share names and shapes of parameters, data and order: pairing is exact."""
+    _, task = report
+    (twin,) = [each for each in task["comparisons"] if each["idea"] == "twin"]
+    assert [pair["difference"] for pair in twin["pairs"]] == [0.0] * 6
+
+
+def test_a_diverging_arm_is_counted_and_scores_worst(known, report):
+    _, task = report
+    (broken,) = [arm for arm in task["arms"] if arm["name"] == "broken"]
+    assert [run["status"] for run in broken["lost"]] == ["diverged"] * 8
+    assert [trial["mean"] for trial in broken["trials"]] == [None, None]
+    assert broken["chosen"] == 0
+    assert broken["budget"] == [None, None]
+    (comparison,) = [each for each in task["comparisons"] if each["idea"] == "broken"]
+    scores = [pair[arm] for each in task["comparisons"] for pair in each["pairs"] for arm in pair]
+    assert scores
+    worst = min([pair["plain"] for pair in comparison["pairs"]] + [task["chance"]["accuracy"]])
+    assert {pair["broken"] for pair in comparison["pairs"]} == {worst}
+    assert known[1] == 1  # the exit code says that runs were lost
+
+
+def test_budgets_seeds_and_inheritance(report):
+    study, task = report
+    arms = {arm["name"]: arm for arm in task["arms"]}
+    assert {len(arm["trials"]) for arm in arms.values()} == {2}
+    rate = arms["plain"]["evaluated"]["lr"]
+    assert [trial["values"] for trial in arms["first"]["trials"]] == [
+        {"lr": rate, "mixer.gain": 0.5},
+        {"lr": rate, "mixer.gain": 1.0},
+    ]
+    assert arms["first"]["inherited"] == {"lr": "plain"}
+    assert arms["first"]["on_edge"] == ["mixer.gain"]
+    assert [run["seed"] for run in arms["plain"]["evaluation"]] == list(range(1000, 1006))
+    assert study["published"] == "first wins"
+    assert study["stage"] == "finished"
+    assert task["comparisons"][0]["comparisons_in_study"] == 3
+    assert task["comparisons"][0]["p"] == pytest.approx(2**-6)
+    assert task["comparisons"][0]["p_adjusted"] == pytest.approx(3 * 2**-6)
+
+
+def test_the_ablation_shows_what_it_takes_away(report):
+    _, task = report
+    (weak,) = task["ablations"]
+    assert weak["overrides"] == ["mixer.gain=0.0"]
+    assert weak["difference"]["n"] == 2
+    assert weak["difference"]["mean"] < -0.3
+
+
+def test_selection_runs_hold_no_test_metric(known):
+    selection = [result for result in results(known[0]) if result["seed"] < 1000]
+    judged = [result for result in results(known[0]) if result["seed"] >= 1000]
+    assert len(selection) == 8
+    assert len(judged) == 4 * 6 + 2
+    for result in selection:
+        assert not [name for name in result["metrics"] if name.startswith("test")]
+        assert not [name for name in result.get("overlap", {}) if "test" in name]
+        assert result["config"]["test"] is False
+    for result in judged:
+        assert result["status"] == "diverged" or "test/accuracy" in result["metrics"]
+
+
+def test_the_written_report_is_whole(known):
+    folder = sweep_of(known[0])
+    text = (folder / "report.md").read_text()
+    assert "**first vs plain: mechanism confirmed, beats tuned baseline" in text
+    assert "Published: first wins." in text
+    assert "mixbench sweep=known epochs=4" in text
+    drawn = {path.name for path in (folder / "plots").iterdir()}
+    kinds = ("paired", "curves", "budget", "lr")
+    assert {f"known-{kind}.png" for kind in kinds} <= drawn
+    assert all(f"plots/{name}" in text for name in drawn)
+
+
+def test_the_report_command_gives_the_same_again(known, tmp_path, capfd):
+    folder = sweep_of(known[0])
+    before = (folder / "report.json").read_bytes()
+    assert call(known[0], "--help") == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["mixbench", "report", str(folder), "--out", str(tmp_path)])
+        cli.main()
+    assert (tmp_path / "report.json").read_bytes() == before
+    assert "beats tuned baseline" in capfd.readouterr().out
+
+
+def test_the_same_command_runs_nothing_again(known):
+    before = {path: path.stat().st_mtime_ns for path in known[0].glob("outputs/runs/*/result.json")}
+    first = sweep_of(known[0])
+    assert call(known[0], "sweep=known", "epochs=4") == 1
+    second = sweep_of(known[0])
+    assert second != first
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    reports = [json.loads((folder / "report.json").read_text()) for folder in (first, second)]
+    assert comparable(reports[0]) == comparable(reports[1])
+
+
+def test_permuted_test_labels_change_no_choice(tmp_path, monkeypatch):
+    assert call(tmp_path / "as_is", "sweep=small", "epochs=2") == 0
+    monkeypatch.setattr(fake_task.FirstToken, "permute_test", True)
+    assert call(tmp_path / "permuted", "sweep=small", "epochs=2") == 0
+    (study,) = json.loads((sweep_of(tmp_path / "as_is") / "report.json").read_text())["studies"]
+    (other,) = json.loads((sweep_of(tmp_path / "permuted") / "report.json").read_text())["studies"]
+    for one, two in zip(study["tasks"][0]["arms"], other["tasks"][0]["arms"], strict=True):
+        assert one["trials"] == two["trials"]
+        assert one["chosen"] == two["chosen"]
+        assert one["evaluated"] == two["evaluated"]
+        assert [run["valid"] for run in one["evaluation"]] == [
+            run["valid"] for run in two["evaluation"]
+        ]
+        assert [run["test"] for run in one["evaluation"]] != [
+            run["test"] for run in two["evaluation"]
+        ]
+
+
+def test_a_preview_lists_the_runs_and_makes_nothing(tmp_path, capfd):
+    assert call(tmp_path, "sweep=known", "sweep.preview=true", "sweep.eval_seeds=3") == 0
+    out = capfd.readouterr().out
+    assert "22 runs (8 selection, 12 evaluation, 2 ablation); nothing was run" in out
+    assert not (tmp_path / "outputs").exists()
+
+
+MISTAKES = [
+    (["sweep=known", "mixer=attention"], "mixer", "no override: sweep=known decides it"),
+    (["sweep=known", "seed=3"], "seed", "sweep.eval_seeds=16"),
+    (["sweep=known", "lr=1e-3"], "lr", "no override"),
+    (["sweep=known", "epochs=1,2"], "epochs", "one value"),
+    (["sweep=known", "sweep.eval_seed=3"], "sweep.eval_seed", "did you mean 'eval_seeds'"),
+    (["sweep=known", "sweep.eval_seeds=0"], "sweep.eval_seeds", "at least 1"),
+    (["sweep=known", "sweep.arms.first.grid.mixer.gain=[1.0]"], "sweep.arms", "first: 1"),
+    (
+        ["sweep=known", "sweep.arms.first.grid.mixer.gian=[1.0]"],
+        "sweep.arms.first.grid.mixer.gian",
+        "",
+    ),
+    (["sweep=known", "sweep.arms.first.mixer=frist"], "mixer", "did you mean 'first'"),
+    (["sweep=known", "sweep.ablations.weak=['mixer.gian=0']"], "mixer.gian", "did you mean 'gain'"),
+    (["sweep=known", "sweep.margin=small"], "sweep.margin", "a number, got small"),
+    (["hydra/sweeper=comparison", "-m"], "sweep", "a comparison"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "key", "says"), MISTAKES)
+def test_a_mistake_is_one_line(tmp_path, capfd, arguments, key, says):
+    assert call(tmp_path, *arguments) == 2
+    out, err = capfd.readouterr()
+    (line,) = [line for line in (out + err).splitlines() if line.strip()]
+    assert line.startswith(f"mixbench: {key}: expected "), line
+    assert says in line
+    assert not (tmp_path / "outputs").exists()
