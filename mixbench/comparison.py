@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns
 from mixbench.records import COMPLETED, DIVERGED, read_history
@@ -64,7 +66,7 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
     sign = 1.0 if known["higher_is_better"] else -1.0
     worst = _worst(task, known["metric"], sign)
     arms = [_arm(arm, sign, worst) for arm in task.arms.values()]
-    chance = next((run.result["chance"] for run in runs if run.score("valid") is not None), {})  # type: ignore[index]
+    completed = [run.result for run in runs if run.result and run.status == COMPLETED]
     comparisons = [
         _pairs(study, task, idea, baseline, sign, worst)
         for idea in study.ideas
@@ -79,7 +81,7 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
         "metric": known["metric"],
         "higher_is_better": known["higher_is_better"],
         "margin": margin,
-        "chance": chance,
+        "chance": completed[0]["chance"] if completed else {},
         "ceiling": known["ceiling"],
         "dataset": known["config"]["dataset"],
         "arms": arms,
@@ -209,9 +211,8 @@ def _budget(trials: Sequence[Mapping[str, Any]], sign: float) -> list[float | No
 
 def _signature(runs: Sequence[Run]) -> dict[str, Any]:
     """Over an arm's trained models: a check holds if it holds in all of them."""
-    signatures = [
-        run.result["signature"] for run in runs if run.result and run.score("valid") is not None
-    ]
+    completed = [run.result for run in runs if run.result and run.status == COMPLETED]
+    signatures = [result["signature"] for result in completed]
     if not signatures:
         return {"outcome": "not evaluated", "failing": {}, "of": 0, "models": 0, "checks": []}
     stated = [signature for signature in signatures if signature is not None]
@@ -308,11 +309,11 @@ def _fill(study: StudyRuns, run: Run | None, others: Sequence[Run], seed: int) -
 
 def recorded_overrides(run: Run) -> list[str]:
     """What was typed for a run, from its `.hydra` folder."""
-    import yaml
-
     try:
-        texts = yaml.safe_load((run.folder.path / ".hydra" / "overrides.yaml").read_text())
-    except (OSError, yaml.YAMLError):
+        texts = OmegaConf.to_container(
+            OmegaConf.load(run.folder.path / ".hydra" / "overrides.yaml"), resolve=False
+        )
+    except (OSError, OmegaConfBaseException):
         return []
     return [str(text) for text in texts] if isinstance(texts, list) else []
 
@@ -321,7 +322,7 @@ def _judge(study: StudyRuns, comparisons: Sequence[dict[str, Any]]) -> None:
     """Statistics and outcome of every comparison, p adjusted over all of the study."""
     whole = [each for each in comparisons if each["pairs"] and not each["gaps"]]
     p_values = [sign_flip_p(_differences(each)) for each in whole]
-    adjusted = holm(np.array(p_values)) if whole else []
+    adjusted = holm(np.array(p_values)) if whole else np.array([])
     for comparison in comparisons:
         comparison["outcome"] = "incomplete"
         comparison["qualifiers"] = []

@@ -45,7 +45,8 @@ class ComparisonSweeper(CheckedSweeper):
             )
         node = OmegaConf.to_container(self.base.sweep, resolve=True)
         assert isinstance(node, dict)
-        self.study = Study(str(choices.sweep), node, str(choices.dataset))
+        described = {str(key): value for key, value in node.items()}
+        self.study = Study(str(choices.sweep), described, str(choices.dataset))
         self.arguments = self._allowed(arguments)
         settings = self._check_all()
         console = make_console()

@@ -30,7 +30,7 @@ from mixbench.errors import SettingError
 COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
 
 _PACKAGE = Path(__file__).parent
-# Modules and folders that plan, show or find results; everything else in the package can influence them.
+# Modules and folders that plan, show or find results; all others can influence them.
 _PRESENTATION = {
     "calibration.py",
     "cli.py",
@@ -101,8 +101,8 @@ def redone(result: Mapping[str, Any] | None, rerun: str) -> bool:
     )
 
 
-def make_folder(path: Path, *, new: bool = False) -> None:
-    """Make a folder below `output_dir`; with `new` it must not exist yet.
+def make_folder(path: Path, *, new: bool = False, key: str = "output_dir") -> None:
+    """Make a folder below what a setting `key` names; with `new` it must not exist yet.
 
     Raises:
         SettingError: It cannot be made or written to.
@@ -114,7 +114,7 @@ def make_folder(path: Path, *, new: bool = False) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise SettingError(
-            "output_dir", expected="a folder that can be written", got=f"{path} ({reason})"
+            key, expected="a folder that can be written", got=f"{path} ({reason})"
         ) from error
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -220,7 +219,7 @@ def test_a_grid_with_the_flag_in_the_middle(call, tmp_path):
     assert all(record.name.rpartition("-")[2] in table for record in records)
     (sweep,) = (tmp_path / "outputs" / "sweeps").iterdir()
     listed = json.loads((sweep / "sweep.json").read_text())["runs"]
-    assert {Path(run["record"]) for run in listed} == set(records)
+    assert {(sweep / run["record"]).resolve() for run in listed} == set(records)
     assert {run["status"] for run in listed} == {"completed"}
     assert (sweep / "multirun.yaml").exists()
 

@@ -1,4 +1,4 @@
-"""`python -m mixbench.report.analytic`: spiderweb's published predictions beside their recomputation."""
+"""`python -m mixbench.report.analytic`: spiderweb's published predictions, recomputed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def main() -> None:
     table = analytic_table()
     make_console().print(text_table(table))
     if out is not None:
-        make_folder(out.parent)
+        make_folder(out.parent, key="--out")
         write_bytes(out, "\n".join(table_lines(table)).encode())
 
 

@@ -108,7 +108,7 @@ def write_report(
     written = [name for name in formats if name != "terminal"]
     if not written:
         return studies
-    make_folder(out)
+    make_folder(out, key="--out")
     plots: dict[str, list[tuple[str, str]]] = {}
     if "plots" in formats:
         # Imported here: matplotlib would double the time to the first table.

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito's colours, which the colour-blind tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -140,7 +141,7 @@ def _budget(axes: Axes, task: Mapping[str, Any]) -> bool:
             shown = True
     axes.set_xlabel("trials n")
     axes.set_ylabel(f"expected validation {task['metric']}")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return shown
 
 

@@ -1,0 +1,217 @@
+"""Plain runs become a study: what is inferred, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mixbench.collect import collect
+from mixbench.comparison import compare
+from mixbench.errors import SettingError
+from tests.records import fabricate
+
+
+def report(path, **roles):
+    (study,) = collect([path], **roles)
+    return compare(study)
+
+
+def arms(study):
+    (task,) = study["tasks"]
+    return {arm["name"]: arm for arm in task["arms"]}
+
+
+def grid(outputs, seeds=range(6)):
+    """Attention and laplacian at two rates; laplacian is better by a tenth at the better rate."""
+    for seed in seeds:
+        for lr, drop in ((1e-3, 0.2), (1e-2, 0.0)):
+            base = 0.5 + 0.01 * seed - drop
+            fabricate(outputs, "attention", seed, base, base - 0.02, lr=lr)
+            fabricate(outputs, "laplacian", seed, base + 0.1, base + 0.08 + 0.001 * seed, lr=lr)
+
+
+def test_arms_trials_and_pairs_of_plain_runs(tmp_path):
+    grid(tmp_path)
+    study = report(tmp_path)
+    assert study["baselines"] == ["attention"]
+    assert study["ideas"] == ["laplacian"]
+    assert [t["values"] for t in arms(study)["attention"]["trials"]] == [{"lr": 1e-3}, {"lr": 1e-2}]
+    assert arms(study)["attention"]["chosen"] == 1
+    assert arms(study)["laplacian"]["on_edge"] == ["lr"]
+    (comparison,) = study["tasks"][0]["comparisons"]
+    assert comparison["d"] == pytest.approx(0.1025)
+    assert comparison["outcome"] == "beats"
+    assert comparison["p"] == pytest.approx(2**-6)
+    assert arms(study)["laplacian"]["seconds"] == {"total": 18.0, "mean": 1.5}
+    notes = " ".join(study["notes"])
+    assert "the baseline is attention" in notes
+    assert "the seeds that chose a configuration also judge it" in notes
+    headline = study["tasks"][0]["verdicts"][0]["headline"]
+    assert headline.startswith("laplacian vs attention: mechanism not stated, beats tuned baseline")
+
+
+def test_roles_can_be_given(tmp_path):
+    grid(tmp_path)
+    study = report(tmp_path, baseline="laplacian", idea="attention")
+    (comparison,) = study["tasks"][0]["comparisons"]
+    assert comparison["d"] == pytest.approx(-0.1025)
+    assert (comparison["outcome"], comparison["qualifiers"]) == ("not beaten", ["worse"])
+    with pytest.raises(SettingError, match="did you mean 'attention'"):
+        report(tmp_path, baseline="atention")
+
+
+def test_the_test_metric_has_no_part_in_the_choice(tmp_path):
+    for seed in range(3):
+        fabricate(tmp_path, "attention", seed, valid=0.5, test=0.9, lr=1e-3)
+        fabricate(tmp_path, "attention", seed, valid=0.6, test=0.1, lr=1e-2)
+    (arm,) = arms(report(tmp_path)).values()
+    assert arm["evaluated"] == {"lr": 1e-2}
+    assert arm["test"]["mean"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed"])
+def test_a_lost_run_makes_its_trial_the_worst(tmp_path, status):
+    for seed in range(3):
+        fabricate(tmp_path, "attention", seed, valid=0.3, lr=1e-3)
+        fabricate(
+            tmp_path, "attention", seed, 0.9, lr=1e-2, status=status if seed == 1 else "completed"
+        )
+    (arm,) = arms(report(tmp_path)).values()
+    assert arm["evaluated"] == {"lr": 1e-3}
+    assert [trial["mean"] for trial in arm["trials"]] == [pytest.approx(0.3), None]
+    assert [run["status"] for run in arm["lost"]] == [status]
+    assert arm["budget"] == [None, pytest.approx(0.3)]
+
+
+def test_a_diverged_evaluation_run_counts_with_the_worst_score(tmp_path):
+    for seed in range(4):
+        fabricate(tmp_path, "attention", seed, 0.5, 0.5)
+        lost = seed == 2
+        fabricate(tmp_path, "laplacian", seed, 0.9, 0.9, status="diverged" if lost else "completed")
+    (comparison,) = report(tmp_path)["tasks"][0]["comparisons"]
+    assert [pair["laplacian"] for pair in comparison["pairs"]] == [0.9, 0.9, 0.125, 0.9]
+    assert comparison["gaps"] == []
+
+
+def test_a_pair_without_a_side_is_refused_with_its_command(tmp_path):
+    for seed in range(4):
+        fabricate(tmp_path, "attention", seed, 0.5, 0.5)
+        if seed != 2:
+            failed = seed == 3
+            fabricate(tmp_path, "laplacian", seed, status="failed" if failed else "completed")
+    (comparison,) = report(tmp_path)["tasks"][0]["comparisons"]
+    assert comparison["outcome"] == "incomplete"
+    assert "d" not in comparison
+    assert comparison["gaps"] == [
+        {"arm": "laplacian", "seed": 2, "status": "missing"},
+        {"arm": "laplacian", "seed": 3, "status": "failed"},
+    ]
+    assert comparison["commands"] == [
+        "mixbench mixer=laplacian lr=0.001 seed=2",
+        "mixbench mixer=laplacian lr=0.001 seed=3 rerun=failed",
+    ]
+
+
+def test_trials_that_lack_a_seed_are_not_chosen(tmp_path):
+    for seed in range(3):
+        fabricate(tmp_path, "attention", seed, valid=0.3, lr=1e-3)
+    fabricate(tmp_path, "attention", 0, valid=0.9, lr=1e-2)
+    (arm,) = arms(report(tmp_path)).values()
+    assert arm["evaluated"] == {"lr": 1e-3}
+
+
+def test_runs_without_a_test_split_select_and_the_others_judge(tmp_path):
+    for lr, valid in ((1e-3, 0.3), (1e-2, 0.6)):
+        fabricate(tmp_path, "attention", 0, valid, lr=lr, reads_test=False)
+    for seed in (1000, 1001):
+        fabricate(tmp_path, "attention", seed, 0.1, 0.7, lr=1e-2)
+    study = report(tmp_path)
+    (arm,) = arms(study).values()
+    assert arm["evaluated"] == {"lr": 1e-2}
+    assert [run["seed"] for run in arm["evaluation"]] == [1000, 1001]
+    assert not [note for note in study["notes"] if "also judge" in note]
+
+
+def test_of_equal_settings_the_newest_record_counts(tmp_path):
+    fabricate(tmp_path, test=0.1, started="2026-01-01T00:00:00+00:00")
+    fabricate(tmp_path, test=0.9, started="2026-01-02T00:00:00+00:00")
+    study = report(tmp_path)
+    (arm,) = arms(study).values()
+    assert arm["test"]["mean"] == 0.9
+    assert [note for note in study["notes"] if note.startswith("1 older records")]
+
+
+def test_every_dataset_configuration_is_a_task(tmp_path):
+    for pairs in (4, 8):
+        for mixer in ("attention", "lattice"):
+            fabricate(tmp_path, mixer, dataset={"num_pairs": pairs, "power": 0.01})
+    study = report(tmp_path)
+    assert [task["name"] for task in study["tasks"]] == ["mqar, num_pairs=4", "mqar, num_pairs=8"]
+    assert all(len(task["comparisons"]) == 1 for task in study["tasks"])
+
+
+def test_unequal_budgets_and_unfinished_runs_are_said(tmp_path):
+    fabricate(tmp_path, "attention", lr=1e-3)
+    fabricate(tmp_path, "attention", lr=1e-2)
+    folder = fabricate(tmp_path, "laplacian", lr=1e-2)
+    unfinished = fabricate(tmp_path, "laplacian", seed=1)
+    (unfinished / "result.json").unlink()
+    (unfinished / "run.log").write_text("")
+    notes = report(tmp_path)["notes"]
+    assert "unequal budgets on mqar: trials attention 2, laplacian 1" in notes
+    assert "1 runs have no result: unfinished or interrupted" in notes
+    assert compare(collect([folder])[0])["tasks"][0]["arms"][0]["name"] == "laplacian"
+
+
+def test_a_signature_that_fails_refutes_the_mechanism(tmp_path):
+    def signature(holds):
+        check = {"name": "moon is cheese", "predicted": 1, "observed": 0.2, "layer": 0}
+        return {
+            "holds": holds,
+            "held": int(holds),
+            "of": 1,
+            "failing": [] if holds else ["moon is cheese"],
+            "checks": [{**check, "holds": holds, "tolerance": None}],
+        }
+
+    for seed in range(4):
+        fabricate(tmp_path, "attention", seed)
+        fabricate(tmp_path, "laplacian", seed, signature=signature(seed != 2))
+    study = report(tmp_path)
+    headline = study["tasks"][0]["verdicts"][0]["headline"]
+    assert "mechanism refuted (moon is cheese)" in headline
+    (laplacian,) = [a for a in study["tasks"][0]["arms"] if a["name"] == "laplacian"]
+    assert laplacian["signature"]["failing"] == {"moon is cheese": 1}
+    assert laplacian["signature"]["checks"][0]["holds_in"] == 3
+
+
+def test_the_strongest_baseline_is_the_best_on_validation(tmp_path):
+    for seed in range(4):
+        fabricate(tmp_path, "attention", seed, valid=0.8, test=0.1)
+        fabricate(tmp_path, "local", seed, valid=0.2, test=0.9)
+        fabricate(tmp_path, "lattice", seed, valid=0.9, test=0.5)
+    (study,) = collect([tmp_path])
+    study.baselines, study.ideas = ["local", "attention"], ["lattice"]
+    compared = compare(study)
+    assert compared["tasks"][0]["strongest_baseline"] == "attention"
+    assert compared["tasks"][0]["verdicts"][0]["baseline"] == "attention"
+
+
+def test_paths_that_hold_nothing_are_refused(tmp_path):
+    with pytest.raises(SettingError, match="a path that exists"):
+        collect([tmp_path / "nowhere"])
+    with pytest.raises(SettingError, match="run records or sweeps"):
+        collect([tmp_path])
+
+
+def test_a_sweep_cannot_lead_out_of_its_own_folder(tmp_path):
+    inside = fabricate(tmp_path / "outputs")
+    outside = fabricate(tmp_path / "elsewhere", seed=1)
+    sweep = tmp_path / "outputs" / "sweeps" / "grid"
+    sweep.mkdir(parents=True)
+    runs = [{"record": str(inside)}, {"record": str(outside)}, {"record": "../../../x/runs/y"}]
+    (sweep / "sweep.json").write_text(json.dumps({"kind": "grid", "runs": runs}))
+    (study,) = collect([sweep])
+    (arm,) = study.tasks["mqar"].arms.values()
+    assert [run.folder.path for run in arm.runs] == [inside]
