@@ -6,10 +6,11 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format smoke clean
+.PHONY: help setup run test lint format smoke laplacian spiderweb lattice experiments \
+	quick laplacian-quick spiderweb-quick lattice-quick calibration clean
 
 help: ## List the targets.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 setup: .venv/installed ## Make .venv and install mixbench into it.
 
@@ -30,6 +31,29 @@ format: setup ## Put the sources into the project's format.
 
 smoke: setup ## Two mixers, two learning rates, twenty steps: does everything run?
 	$(BIN)/mixbench sweep=smoke
+
+# The published experiments: runs side by side, one thread each, report into docs/results.
+COMPARE = $(BIN)/mixbench hydra/launcher=joblib sweep=$@ sweep.out=docs/results/$@
+
+laplacian: setup ## Published experiment 1, about 5 minutes on two cores.
+	$(COMPARE)
+
+spiderweb: setup ## Published experiment 2, with its analytic table.
+	$(BIN)/python -m mixbench.report.analytic --out docs/results/spiderweb/analytic.md
+	$(COMPARE)
+
+lattice: setup ## Published experiment 3, with its ablations.
+	$(COMPARE)
+
+experiments: laplacian spiderweb lattice ## All three, into docs/results.
+
+quick: laplacian-quick spiderweb-quick lattice-quick ## The same in small: does the way work?
+
+laplacian-quick spiderweb-quick lattice-quick: setup
+	$(BIN)/mixbench hydra/launcher=joblib sweep=$(subst -,_,$@)
+
+calibration: setup ## Simulate the statistics: how often is a verdict wrong?
+	$(BIN)/python -m mixbench.calibration
 
 clean: ## Remove .venv and caches; outputs stay.
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

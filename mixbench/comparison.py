@@ -52,10 +52,23 @@ def compare(study: StudyRuns) -> dict[str, Any]:
         "source": study.source,
         "command": study.command,
         "wall_seconds": study.wall_seconds,
-        "notes": study.notes,
+        "notes": study.notes + _outdated(tasks),
         "environment": _environment(study),
         "tasks": tasks,
     }
+
+
+def _outdated(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Arms whose evaluation runs are of another trial than selection now prefers."""
+    return [
+        f"{task['name']}, {arm['name']}: a selection run was redone since, and another trial than "
+        "the evaluated one is now the best; the same command evaluates it"
+        for task in tasks
+        for arm in task["arms"]
+        if arm["chosen"] is not None
+        and arm["evaluated"] is not None
+        and arm["trials"][arm["chosen"]]["values"] != arm["evaluated"]
+    ]
 
 
 def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:

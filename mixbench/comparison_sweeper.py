@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -21,7 +22,7 @@ from mixbench.summary import make_console, plan_table
 from mixbench.sweeper import CheckedSweeper, relative_record, single_values
 
 # What names or repeats a comparison's runs, rather than describing it.
-_OWN_ARGUMENTS = ("rerun",)
+_OWN_ARGUMENTS = ("rerun", "sweep.out")
 
 
 class ComparisonSweeper(CheckedSweeper):
@@ -72,6 +73,8 @@ class ComparisonSweeper(CheckedSweeper):
 
         self._write("finished", wall_seconds=time.perf_counter() - clock)
         write_report([self.folder], out=self.folder, console=console)
+        if node["out"] is not None:
+            write_report([self.folder], Path(node["out"]), console, ("md", "plots"))
         self._raise_for_lost()
         return None
 

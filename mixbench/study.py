@@ -74,6 +74,7 @@ class ComparisonSchema:
         published: The verdict that was published, to print beside this one.
         source: Where it was published.
         preview: List the runs and run nothing.
+        out: A second folder for the report, as Markdown with plots.
     """
 
     title: str = ""
@@ -90,6 +91,7 @@ class ComparisonSchema:
     published: str | None = None
     source: str | None = None
     preview: bool = False
+    out: str | None = None
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,70 @@ def test_the_strongest_baseline_is_the_best_on_validation(tmp_path):
     assert compared["tasks"][0]["verdicts"][0]["baseline"] == "attention"
 
 
+def planned(outputs, *, redone=False):
+    """A sweep folder: attention tried two rates, laplacian one; laplacian's last seed is missing."""
+    runs = []
+
+    def add(arm, role, trial, values, seed, valid, **more):
+        judged = role == "evaluation"
+        folder = fabricate(outputs, arm, seed, valid, 0.5, reads_test=judged, **values, **more)
+        record = f"../../runs/{folder.name}"
+        runs.append(
+            {"task": "mqar", "arm": arm, "role": role, "trial": trial, "ablation": None,
+             "values": values, "seed": seed, "overrides": [], "record": record}
+        )  # fmt: skip
+
+    add("attention", "selection", 0, {"lr": 1e-3}, 0, 0.9 if redone else 0.4)
+    add("attention", "selection", 1, {"lr": 1e-2}, 0, 0.6)
+    add("laplacian", "selection", 0, {"lr": 1e-2}, 0, 0.7)
+    for seed in (1000, 1001):
+        add("attention", "evaluation", 1, {"lr": 1e-2}, seed, 0.6)
+    add("laplacian", "evaluation", 0, {"lr": 1e-2}, 1000, 0.7)
+    runs.append({**runs[-1], "seed": 1001, "record": "../../runs/gone"})
+    folder = outputs / "sweeps" / "s"
+    folder.mkdir(parents=True)
+    description = {
+        "title": "T", "ideas": ["laplacian"], "baselines": ["attention"], "tasks": {"mqar": 0.02},
+        "arms": {"attention": {}, "laplacian": {"lr": "attention"}},
+        "trials": {"attention": 2, "laplacian": 1}, "unequal_budget": True, "ablations": {},
+        "published": "it wins", "source": None,
+    }  # fmt: skip
+    content = {
+        "kind": "comparison", "name": "s", "command": "mixbench sweep=s", "study": description,
+        "stage": "evaluation", "started": "2026", "wall_seconds": None, "runs": runs,
+    }  # fmt: skip
+    (folder / "sweep.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_an_unfinished_sweep_says_what_is_missing_and_how_to_go_on(tmp_path):
+    study = report(planned(tmp_path))
+    assert study["stage"] == "evaluation"
+    assert study["notes"] == [
+        "unequal budgets, as the sweep allows: trials attention 2, laplacian 1"
+    ]
+    (task,) = study["tasks"]
+    assert task["margin"] == 0.02
+    (comparison,) = task["comparisons"]
+    assert comparison["gaps"] == [{"arm": "laplacian", "seed": 1001, "status": "missing"}]
+    assert comparison["commands"] == ["mixbench sweep=s rerun=failed"]
+    assert "no verdict (1 runs missing or failed)" in task["verdicts"][0]["headline"]
+
+
+def test_a_whole_folder_is_the_sweep_and_what_is_not_in_it(tmp_path):
+    planned(tmp_path)
+    fabricate(tmp_path, "lattice", 5)
+    studies = collect([tmp_path])
+    assert [study.name for study in studies] == ["s", "runs"]
+    assert list(studies[1].tasks["mqar"].arms) == ["lattice"]
+
+
+def test_a_choice_that_a_redone_run_changed_is_said(tmp_path):
+    notes = report(planned(tmp_path, redone=True))["notes"]
+    assert len(notes) == 2
+    assert notes[1].startswith("mqar, attention: a selection run was redone since")
+
+
 def test_paths_that_hold_nothing_are_refused(tmp_path):
     with pytest.raises(SettingError, match="a path that exists"):
         collect([tmp_path / "nowhere"])
