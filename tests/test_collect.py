@@ -199,7 +199,7 @@ def test_the_strongest_baseline_is_the_best_on_validation(tmp_path):
 
 
 def planned(outputs, *, redone=False):
-    """A sweep folder: attention tried two rates, laplacian one; laplacian's last seed is missing."""
+    """A sweep folder: attention tried two rates, laplacian one; one run is missing."""
     runs = []
 
     def add(arm, role, trial, values, seed, valid, **more):
