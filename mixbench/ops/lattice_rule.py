@@ -10,20 +10,25 @@ that nobody wrote to hold nothing and read as zero.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from dataclasses import dataclass
+from operator import neg
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from mixbench.ops.precision import at_least_float32
 
 Weights = Literal["unit", "partition"]
 ReadMode = Literal["all", "nearest"]
 
-# Up to this list length substitution runs over all cells at once; LAPACK takes the longer lists.
-_SHORT = 8
+# Shorter lists share a tile of this length: matrix products have a cost per matrix.
+_TILE = 8
+_CHUNK = 2**17
 
 
 def spline_neighbourhood(address: Tensor, weights: Weights = "unit") -> tuple[Tensor, Tensor]:
@@ -121,31 +126,29 @@ def lattice_rule(
     """The same values from every cell's own short list of writes, without any cell state.
 
     With a cell's writes in time order, `bw = beta w` and `G` the running sum of `w log(alpha)`, let
-    `A[i, j] = bw_i (k_i . k_j) exp(G_i - G_j)` for j < i, and for its reads
-    `P[r, j] = (q_r . k_j) exp(G_last(r) - G_j)` over the writes up to the read. Then the output is
-    `sum_s R[t, s] v_s`, where R adds up `w_read (P (I + A)^-1)[r, j] bw_j` over the cells that
-    token t reads and token s wrote. The content products `k . k` and `q . k` are shared by all
-    cells, so what is done per cell is scalars only.
+    `C[i, j] = (k_i . k_j) exp(G_i - G_j)` for j < i, and for its reads
+    `P[r, j] = (q_r . k_j) exp(G_last(r) - G_j)` over the writes up to the read. The delta rule's
+    errors E solve `(I + C diag(bw)) E = V`, and read r gets `w_read (P (bw E))_r`. Memory grows
+    with the sum over the cells of writes times (writes + reads), not with T^2.
 
     Arguments and returns as in `naive_lattice_rule`.
     """
     B, T, H, _ = q.shape
     write_cells, write_w = spline_neighbourhood(write_address, weights)
     read_cells, read_w = read_neighbourhood(read_address, weights, read_mode)
-    plan = _plan(write_cells, read_cells)
-    if T == 0:
-        return torch.zeros_like(v), plan.n_cells
+    plan = _plan(write_cells, read_cells, H)
 
-    k_heads, q_heads = k.transpose(1, 2), q.transpose(1, 2)
-    # [H, B * T * T]: heads first and one flat axis, so that a pair of tokens is one index.
-    kk = (k_heads @ k_heads.transpose(-1, -2)).transpose(0, 1).reshape(H, -1)
-    qk = (q_heads @ k_heads.transpose(-1, -2)).transpose(0, 1).reshape(H, -1)
-    # [H, B * T * 9]: one event is a token at one of the cells it writes.
-    log_decay = alpha.double().log().permute(2, 0, 1)[..., None] * write_w
-    bw = beta.permute(2, 0, 1)[..., None] * write_w
-    R = _CellPairs.apply(plan, kk, qk, log_decay.flatten(1), bw.flatten(1), read_w.flatten())
-    R = R.reshape(H, B, T, T).transpose(0, 1)
-    return (R @ v.transpose(1, 2)).transpose(1, 2), plan.n_cells
+    def rows(x: Tensor) -> Tensor:
+        """[B, T, H, n] -> [H * B * T, n]."""
+        return x.permute(2, 0, 1, 3).flatten(0, 2)
+
+    # One event is a token, in one head, at one of the cells it writes, or reads: [H * B * T * 9].
+    log_decay = (alpha.double().log()[..., None] * write_w[:, :, None]).permute(2, 0, 1, 3)
+    bw = (beta[..., None] * write_w[:, :, None]).permute(2, 0, 1, 3).to(v.dtype)
+    w_read = read_w.to(v.dtype).expand(H, *read_w.shape)
+    events = (x.flatten() for x in (log_decay, bw, w_read))
+    out = _Cells.apply(plan, rows(q), rows(k), rows(v), *events)
+    return out.reshape(H, B, T, v.shape[-1]).permute(1, 2, 0, 3), plan.n_cells
 
 
 def read_neighbourhood(
@@ -160,19 +163,20 @@ def read_neighbourhood(
 
 @dataclass(frozen=True)
 class _Group:
-    """n cells whose lists are padded to the same lengths: L writes, M reads.
+    """Cells whose lists are padded to the same lengths, `cells` of them side by side in each tile.
 
-    Where lists are short the cell axis is the contiguous one in memory, so that elementwise work
-    runs over long stretches; the order of the axes in the code is the same for both.
+    A tile holds L writes and M reads of one head; N runs over heads, then tiles.
     """
 
-    short: bool
-    write_event: Tensor  # [n, L] (b, t, neighbour) flat; any event where padded
-    write_pair: Tensor  # [n, L, L] (b, t_i, t_j) flat
-    read_event: Tensor  # [n, M]
-    read_pair: Tensor  # [n, M, L] (b, t_r, t_j) flat
-    is_write: Tensor  # [n, L] false where padded
-    visible: Tensor  # [n, M] how many of its cell's writes a read sees; 0 where padded
+    cells: int
+    write: Tensor  # [N, L] write events (h, b, t, neighbour) flat; any event where padded
+    write_row: Tensor  # [N, L] their tokens (h, b, t) flat
+    read: Tensor  # [N, M]
+    read_row: Tensor  # [N, M]
+    is_write: Tensor  # [N, L] false where padded
+    is_read: Tensor  # [N, M]
+    last: Tensor  # [N, M] the last write in the tile that a read sees
+    below: Tensor  # [L, L] 1 where j <= i and both are in the same cell, else 0
 
 
 @dataclass(frozen=True)
@@ -184,63 +188,70 @@ class _Plan:
 
 
 @torch.no_grad()
-def _plan(write_cells: Tensor, read_cells: Tensor) -> _Plan:
+def _plan(write_cells: Tensor, read_cells: Tensor, heads: int) -> _Plan:
     B, T, W, _ = write_cells.shape
     R = read_cells.shape[2]
     device = write_cells.device
     if B * T == 0:
         return _Plan(torch.zeros(B, dtype=torch.long, device=device), [])
-    write_id, read_id = (ids.flatten().contiguous() for ids in _cell_ids(write_cells, read_cells))
 
-    # A token writes a cell at most once, so a stable sort by cell leaves each list in time order.
-    sorted_id, write_order = write_id.sort(stable=True)
-    cell_id, n_writes = torch.unique_consecutive(sorted_id, return_counts=True)
+    def both(write: Tensor, read: Tensor) -> Tensor:
+        """[B * T, W] and [B * T, R], ordered by cell."""
+        return torch.cat([write, read], dim=1).flatten()[order]
+
+    # A stable sort by cell leaves each cell's events in time order, a token's write before its
+    # read; a token writes, or reads, a cell at most once.
+    ids, order = _cell_ids(write_cells, read_cells).flatten().sort(stable=True)
+    cell = torch.unique_consecutive(ids, return_inverse=True)[1]
+    n = B * T
+    numbers = torch.arange(n * max(W, R), device=device)
+    event = both(numbers[: n * W].view(n, W), numbers[: n * R].view(n, R))
+    row = both(numbers[:n, None].expand(-1, W), numbers[:n, None].expand(-1, R))
+    yes = torch.ones(n, dtype=torch.bool, device=device)[:, None]
+    at_write = both(yes.expand(-1, W), ~yes.expand(-1, R))
+    # How many writes of its cell, this token's own included, each read finds; none are left out.
+    write, read = at_write.nonzero().squeeze(1), (~at_write).nonzero().squeeze(1)
+    n_writes = torch.bincount(cell[write], minlength=int(cell[-1]) + 1)
     write_start = n_writes.cumsum(0) - n_writes
-    batch_of_cell = write_order[write_start] // (T * W)
-    n_cells = torch.bincount(batch_of_cell, minlength=B)
-
-    # How many writes of its cell, this token's own included, each read finds.
-    cell = torch.searchsorted(cell_id, read_id).clamp(max=len(cell_id) - 1)
-    written = cell_id[cell] == read_id
-    time = torch.arange(T, device=device).repeat(B).repeat_interleave(R)
-    write_key = (torch.arange(len(cell_id), device=device) * T).repeat_interleave(n_writes)
-    write_key = write_key + (write_order // W) % T
-    visible = torch.searchsorted(write_key, cell * T + time, right=True) - write_start[cell]
-    read_order = (written & (visible > 0)).nonzero().squeeze(1)
-    read_order = read_order[cell[read_order].sort(stable=True).indices]
-    n_reads = torch.bincount(cell[read_order], minlength=len(cell_id))
+    visible = at_write.cumsum(0)[read] - write_start[cell[read]]
+    read, visible = read[visible > 0], visible[visible > 0]
+    n_reads = torch.bincount(cell[read], minlength=len(n_writes))
     read_start = n_reads.cumsum(0) - n_reads
+    write_event, write_row, read_event, read_row = event[write], row[write], event[read], row[read]
+    n_cells = torch.bincount(write_row[write_start[n_writes > 0]] // T, minlength=B)
 
-    # Unread cells have no part in the output; the others go by their two padded lengths.
-    padded_writes, padded_reads = _padded_length(n_writes), _padded_length(n_reads)
-    kind = torch.where(n_reads > 0, padded_writes * (T + 1) * 2 + padded_reads, -1)
+    # Unread cells have no part in the output; the others are put with cells of similar lists.
+    used = n_reads.nonzero().squeeze(1)
+    order, sizes = _similar(n_writes[used], n_reads[used], _CHUNK // heads)
     groups = []
-    for key in torch.unique(kind[kind >= 0]).tolist():
-        cells = (kind == key).nonzero()  # [n, 1]
-        L, M = divmod(key, (T + 1) * 2)
+    for cells in used[order][:, None].split(sizes):
+        L, M = int(n_writes[cells].max()), int(n_reads[cells].max())
         i, r = torch.arange(L, device=device), torch.arange(M, device=device)
         is_write, is_read = i < n_writes[cells], r < n_reads[cells]
-        write = write_order[(write_start[cells] + i).clamp(max=len(write_order) - 1)]
-        read = read_order[(read_start[cells] + r).clamp(max=len(read_order) - 1)]
-        # Padded entries point at pairs of the same sequence; they are given no weight.
-        write_time, read_time = write // W % T, read // R % T
-        row = batch_of_cell[cells] * T
-        write_pair = (row + write_time)[:, :, None] * T + write_time[:, None]
-        read_pair = (row + read_time)[:, :, None] * T + write_time[:, None]
-        seen = torch.where(is_read, visible[read], 0)
-        tensors = (write, write_pair, read, read_pair, is_write, seen)
-        short = L <= _SHORT
-        groups.append(_Group(short, *(_cells_innermost(x) if short else x for x in tensors)))
+        write = (write_start[cells] + i).clamp(max=len(write_row) - 1)
+        read = (read_start[cells] + r).clamp(max=len(read_row) - 1)
+        c = max(1, _TILE // max(L, M))
+        # The write a read sees last, counted from the start of its tile.
+        last = torch.where(is_read, visible[read] - 1, 0)
+        last = last + torch.arange(len(cells), device=device)[:, None] % c * L
+        write, read, is_write, is_read, last = (
+            F.pad(x, (0, 0, 0, -len(cells) % c)).reshape(-1, c * x.shape[1]).repeat(heads, 1)
+            for x in (write, read, is_write, is_read, last)
+        )
+        head = torch.arange(heads, device=device).repeat_interleave(len(last) // heads)[:, None]
+        events = (
+            head * (B * T * W) + write_event[write],
+            head * (B * T) + write_row[write],
+            head * (B * T * R) + read_event[read],
+            head * (B * T) + read_row[read],
+        )
+        below = torch.block_diag(*[torch.ones(L, L, device=device).tril()] * c)
+        groups.append(_Group(c, *events, is_write, is_read, last, below))
     return _Plan(n_cells, groups)
 
 
-def _cells_innermost(x: Tensor) -> Tensor:
-    """The same tensor `[n, ...]`, stored with the cell axis innermost."""
-    return x.movedim(0, -1).contiguous().movedim(-1, 0)
-
-
-def _cell_ids(write_cells: Tensor, read_cells: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole numbers that are equal where sequence and coordinates are, `[B, T, n]` each."""
+def _cell_ids(write_cells: Tensor, read_cells: Tensor) -> Tensor:
+    """Whole numbers that are equal where sequence and coordinates are, `[B, T, W + R]`."""
     B = write_cells.shape[0]
     both = torch.cat([write_cells, read_cells], dim=2).long()
     both = both - both.amin(dim=(0, 1, 2))
@@ -251,142 +262,141 @@ def _cell_ids(write_cells: Tensor, read_cells: Tensor) -> tuple[Tensor, Tensor]:
         )
         size = (both.amax(dim=(0, 1, 2)) + 1).tolist()
     b = torch.arange(B, device=both.device)[:, None, None]
-    ids = (b * size[0] + both[..., 0]) * size[1] + both[..., 1]
-    return ids[:, :, : write_cells.shape[2]], ids[:, :, write_cells.shape[2] :]
+    return (b * size[0] + both[..., 0]) * size[1] + both[..., 1]
 
 
-def _padded_length(n: Tensor) -> Tensor:
-    """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is at least n."""
-    length = torch.ones_like(n)
-    power = 1
-    while bool((length < n).any()):
-        length = torch.where(length < n, 2 * power, length)
-        length = torch.where(length < n, 3 * power, length)
-        power *= 2
-    return length
+def _similar(n_writes: Tensor, n_reads: Tensor, most_items: int) -> tuple[Tensor, list[int]]:
+    """An order of the cells, and the lengths of stretches of it with lists of similar lengths."""
+    longest = torch.maximum(n_writes, n_reads)
+    # Longest lists first; cells whose two lists differ much have stretches of their own.
+    ratio = (torch.log2(n_writes / n_reads) / 2).round().long()
+    key, order = (ratio * 2**32 + longest).sort(descending=True)
+    keys, lengths = key.tolist(), longest[order].tolist()
+    sizes = []
+    start = 0
+    while start < len(keys):
+        length = lengths[start]
+        most = max(_TILE, most_items // (length * max(length, 32)))
+        shortest = keys[start] - length // 4
+        end = bisect_right(keys, -shortest, start, min(start + most, len(keys)), key=neg)
+        sizes.append(end - start)
+        start = end
+    return order, sizes
 
 
-class _CellPairs(torch.autograd.Function):
-    """R `[H, B * T * T]` of `lattice_rule`, all cells added up, with its gradient by hand.
+class _Cells(torch.autograd.Function):
+    """The outputs `[H * B * T, V]` of `lattice_rule`, all cells added up, with gradients by hand.
 
-    Takes the plan, content products `kk` and `qk` `[H, B * T * T]`, per write event `w log(alpha)`
-    (float64: running sums of logs reach where a float32 has few digits left) and `beta w`
-    `[H, events]`, and per read event its weight `[events]`.
+    Takes the plan, rows of q, k and v `[H * B * T, width]`, per write event `w log(alpha)`
+    (float64: running sums of logs reach where a float32 has few digits left) and `beta w`, and per
+    read event its weight.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         plan: _Plan,
-        kk: Tensor,
-        qk: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
         log_decay: Tensor,
         bw: Tensor,
         w_read: Tensor,
     ) -> Tensor:
-        R = torch.zeros_like(kk)
-        saved: list[Tensor] = []
+        out = torch.zeros_like(v)
         for group in plan.groups:
-            g = group.write_event
-            bw_g = (bw[:, g] * group.is_write).to(kk.dtype)
-            G = (log_decay[:, g] * group.is_write).cumsum(-1)
-            L = G.shape[-1]
-            below = torch.ones(L, L, dtype=torch.bool, device=G.device).tril(-1)
-            decay = _decay(G, G, below, kk.dtype)
-            kk_g = kk[:, group.write_pair].mul_(decay)
-            A = bw_g[..., :, None] * kk_g
-            last = (group.visible - 1).clamp(min=0).expand(len(G), -1, -1)
-            seen = torch.arange(L, device=G.device) < group.visible[..., None]
-            read_decay = _decay(G.gather(-1, last), G, seen, kk.dtype)
-            P = qk[:, group.read_pair].mul_(read_decay)
-            X = _solve_rows(P, A, group.short)
-            w_g = w_read[group.read_event]
-            _add_at(R, group.read_pair, X * bw_g[..., None, :] * w_g[..., None], group.short)
-            saved += [bw_g, decay, kk_g, read_decay, P, X, w_g]
+            lists = _Lists(group, q, k, v, log_decay, bw, w_read)
+            out.index_add_(0, group.read_row.flatten(), lists.O.mul_(lists.w_read).flatten(0, 1))
         ctx.plan = plan
-        ctx.save_for_backward(log_decay, bw, w_read, *saved)
-        return R
+        ctx.save_for_backward(q, k, v, log_decay, bw, w_read)
+        return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        log_decay, bw, w_read, *saved = ctx.saved_tensors
-        dR = grads[0].contiguous()
-        d_kk, d_qk = torch.zeros_like(dR), torch.zeros_like(dR)
-        d_log_decay, d_bw = torch.zeros_like(log_decay), torch.zeros_like(bw)
-        d_w_read = torch.zeros_like(w_read)
-        for number, group in enumerate(ctx.plan.groups):
-            bw_g, decay, kk_g, read_decay, P, X, w_g = saved[7 * number : 7 * number + 7]
-            dY = dR[:, group.read_pair]
-            YX = dY * X
-            d_w = torch.einsum("hnrj,hnj->nr", YX, bw_g)
-            d_bw_g = torch.einsum("hnrj,nr->hnj", YX, w_g)
-            A = bw_g[..., :, None] * kk_g
-            dP = _solve_rows(
-                dY * w_g[..., None] * bw_g[..., None, :], A, group.short, transpose=True
-            )
-            # A takes part strictly below the diagonal only, where kk_g is not zero.
-            dA = -_lower_product(X, dP, group.short)
-            E = dA * A
-            d_G = E.sum(-1) - E.sum(-2)
-            d_bw_g += (dA * kk_g).sum(-1)
-            _add_at(d_kk, group.write_pair, dA.mul_(bw_g[..., :, None]).mul_(decay), group.short)
-            E = dP * P
-            d_G -= E.sum(-2)
-            last = (group.visible - 1).clamp(min=0).expand(len(d_G), -1, -1)
-            d_G.scatter_add_(-1, last, E.sum(-1))
-            _add_at(d_qk, group.read_pair, dP.mul_(read_decay), group.short)
-            d_decay = d_G.double().flip(-1).cumsum(-1).flip(-1) * group.is_write
-            _add_at(d_log_decay, group.write_event, d_decay, group.short)
-            _add_at(d_bw, group.write_event, (d_bw_g * group.is_write).to(bw.dtype), group.short)
-            _add_at(
-                d_w_read[None], group.read_event, (d_w * (group.visible > 0))[None], group.short
-            )
-        return None, d_kk, d_qk, d_log_decay, d_bw, d_w_read
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors
+        d_out = grads[0].contiguous()
+        dq, dk, dv, d_log_decay, d_bw, d_w_read = (torch.zeros_like(x) for x in inputs)
+        for group in ctx.plan.groups:
+            x = _Lists(group, *inputs)
+            dO = F.embedding(group.read_row, d_out)
+            d_w = x.O.mul_(dO).sum(-1)
+            dO *= x.w_read
+            U = x.E * x.bw
+            dU = x.P.mT.bmm(dO)
+            # The gradients of V and E are bw Z and Z - dU, where Z = dU - C^T (bw Z).
+            Z = _solve(x.C.mT * x.bw.mT, dU, upper=True)
+            minus_dV = Z * x.bw.neg()
+            # A pair's decay G_i - G_j has the gradient that its product has. Summed over pairs,
+            # that is `o . do` for a read, less `v . dv` for a write.
+            d_G = x.V.mul_(minus_dV).sum(-1)
+            d_G.scatter_add_(-1, group.last, x.w_read[..., 0] * d_w)
+            d_G = d_G.double().unflatten(-1, (group.cells, -1)).flip(-1).cumsum(-1).flip(-1)
+            d_KK = minus_dV.bmm(U.mT).mul_(x.decay)
+            d_KK.diagonal(dim1=-2, dim2=-1).zero_()
+            d_QK = dO.bmm(U.mT).mul_(x.read_decay)
+            dK = d_KK.bmm(x.K).baddbmm_(d_KK.mT, x.K).baddbmm_(d_QK.mT, x.Q)
+            read_row, write_row = group.read_row.flatten(), group.write_row.flatten()
+            dq.index_add_(0, read_row, d_QK.bmm(x.K).flatten(0, 1))
+            dk.index_add_(0, write_row, dK.flatten(0, 1))
+            dv.index_add_(0, write_row, minus_dV.flatten(0, 1), alpha=-1)
+            write = group.write.flatten()
+            d_log_decay.index_add_(0, write, d_G.flatten())
+            d_bw.index_add_(0, write, x.E.mul_(Z).sum(-1).flatten())
+            d_w_read.index_add_(0, group.read.flatten(), (d_w * group.is_read).flatten())
+        return None, dq, dk, dv, d_log_decay, d_bw, d_w_read
 
 
-def _decay(to: Tensor, start: Tensor, where: Tensor, dtype: torch.dtype) -> Tensor:
-    """`exp(to_i - start_j)` where asked, else 0. The differences are at most 0 there."""
-    difference = (to[..., :, None] - start[..., None, :]).to(dtype)
-    return difference.masked_fill_(~where, -torch.inf).exp_()
+class _Lists:
+    """What one group's lists hold, by the names in `lattice_rule`; padded entries weigh nothing."""
+
+    def __init__(
+        self,
+        group: _Group,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        log_decay: Tensor,
+        bw: Tensor,
+        w_read: Tensor,
+    ) -> None:
+        self.bw = (bw[group.write] * group.is_write)[..., None]
+        self.w_read = (w_read[group.read] * group.is_read)[..., None]
+        self.Q, self.K = F.embedding(group.read_row, q), F.embedding(group.write_row, k)
+        self.V = F.embedding(group.write_row, v)
+        self.decay = _decay(log_decay[group.write] * group.is_write, group, v.dtype)
+        N, L, _ = self.decay.shape
+        last_row = group.last + torch.arange(N, device=v.device)[:, None] * L
+        self.read_decay = F.embedding(last_row, self.decay.flatten(0, 1))
+        # Of C only what lies strictly below the diagonal is ever used.
+        self.C = self.K.bmm(self.K.mT).mul_(self.decay)
+        self.P = self.Q.bmm(self.K.mT).mul_(self.read_decay)
+        self.E = _solve(self.C * self.bw.mT, self.V, upper=False)
+        self.O = self.P.bmm(self.bw * self.E)
 
 
-def _add_at(total: Tensor, index: Tensor, values: Tensor, short: bool) -> None:
-    """`total[h, index] += values[h]` for every row h; values at repeated indices add up."""
-    if short:  # flat in memory order, which costs no copy
-        index, values = index.movedim(0, -1), values.movedim(1, -1)
-    index = index.reshape(-1)
-    for row, value in zip(total, values, strict=True):
-        row.index_add_(0, index, value.reshape(-1))
+def _decay(log_decay: Tensor, group: _Group, dtype: torch.dtype) -> Tensor:
+    """`exp(G_i - G_j)` `[N, L, L]` for j <= i of the same cell, else 0.
 
-
-def _solve_rows(P: Tensor, A: Tensor, short: bool, transpose: bool = False) -> Tensor:
-    """X with `X (I + A) = P`, or with `X (I + A)^T = P`, for A strictly lower triangular.
-
-    P and X are `[H, n, M, L]`, A is `[H, n, L, L]`.
+    G is split in two parts of the lower precision, so that its differences are exact to that.
+    Decays under 1e-27 (float32; 1e-230 in float64) count as zero: denormal numbers are slow.
     """
-    L = A.shape[-1]
-    if not short:  # the transposed views are what LAPACK wants, column by column
-        A = A if transpose else A.mT
-        return torch.linalg.solve_triangular(A, P.mT, upper=not transpose, unitriangular=True).mT
-    X = P.clone()
-    if transpose:
-        for j in range(L - 1):
-            column = A[..., j + 1 :, j].unsqueeze(-2)
-            X[..., j + 1 :].addcmul_(X[..., j : j + 1], column, value=-1)
-    else:
-        for i in range(L - 1, 0, -1):
-            row = A[..., i, :i].unsqueeze(-2)
-            X[..., :i].addcmul_(X[..., i : i + 1], row, value=-1)
-    return X
+    G = log_decay.unflatten(-1, (group.cells, -1)).cumsum(-1).flatten(-2)
+    high = G.to(dtype)
+    low = (G - high).to(dtype)
+    difference = high[..., :, None] - high[..., None, :]
+    difference += low[..., :, None]
+    difference -= low[..., None, :]
+    smallest = 0.75 * math.log(torch.finfo(dtype).tiny)
+    decay = difference.clamp_(smallest, 0).exp_()
+    return F.threshold(decay, math.exp(smallest + 1), 0, inplace=True).mul_(group.below)
 
 
-def _lower_product(X: Tensor, Y: Tensor, short: bool) -> Tensor:
-    """`X^T Y` `[H, n, L, L]` of two `[H, n, M, L]`; strictly below the diagonal at least."""
-    if not short:
-        return X.mT @ Y
-    L = X.shape[-1]
-    out = torch.zeros_like(X[..., :1, :]).expand(-1, -1, L, -1).clone()
-    for i in range(1, L):
-        out[..., i, :i] = (X[..., i, None] * Y[..., :i]).sum(-2)
-    return out
+def _solve(A: Tensor, X: Tensor, upper: bool) -> Tensor:
+    """`(I + A)^-1 X` for A `[N, L, L]`, of which one strict triangle is read, and X `[N, L, n]`.
+
+    Solved from the right on transposed views, which costs no copies.
+    """
+    return torch.linalg.solve_triangular(
+        A.mT, X.mT, upper=not upper, left=False, unitriangular=True
+    ).mT
