@@ -28,6 +28,7 @@ ReadMode = Literal["all", "nearest"]
 
 # Shorter lists share a tile of this length: matrix products have a cost per matrix.
 _TILE = 8
+# Elements of one group's largest tensor: those of a group stay in the cache and are used again.
 _CHUNK = 2**17
 
 
@@ -128,8 +129,9 @@ def lattice_rule(
     With a cell's writes in time order, `bw = beta w` and `G` the running sum of `w log(alpha)`, let
     `C[i, j] = (k_i . k_j) exp(G_i - G_j)` for j < i, and for its reads
     `P[r, j] = (q_r . k_j) exp(G_last(r) - G_j)` over the writes up to the read. The delta rule's
-    errors E solve `(I + C diag(bw)) E = V`, and read r gets `w_read (P (bw E))_r`. Memory grows
-    with the sum over the cells of writes times (writes + reads), not with T^2.
+    errors E solve `(I + C diag(bw)) E = V`, and read r gets `w_read (P (bw E))_r`. Cells
+    with lists of similar lengths are padded and worked on together, a group at a time, and nothing
+    of a group is kept, so that memory is linear in T unless one list's own square is larger.
 
     Arguments and returns as in `naive_lattice_rule`.
     """
@@ -196,7 +198,7 @@ def _plan(write_cells: Tensor, read_cells: Tensor, heads: int) -> _Plan:
         return _Plan(torch.zeros(B, dtype=torch.long, device=device), [])
 
     def both(write: Tensor, read: Tensor) -> Tensor:
-        """[B * T, W] and [B * T, R], ordered by cell."""
+        """`[B * T, W]` and `[B * T, R]` side by side, in order of cells."""
         return torch.cat([write, read], dim=1).flatten()[order]
 
     # A stable sort by cell leaves each cell's events in time order, a token's write before its
@@ -209,7 +211,7 @@ def _plan(write_cells: Tensor, read_cells: Tensor, heads: int) -> _Plan:
     row = both(numbers[:n, None].expand(-1, W), numbers[:n, None].expand(-1, R))
     yes = torch.ones(n, dtype=torch.bool, device=device)[:, None]
     at_write = both(yes.expand(-1, W), ~yes.expand(-1, R))
-    # How many writes of its cell, this token's own included, each read finds; none are left out.
+    # How many writes of its cell, this token's own included, each read finds; if none, it is out.
     write, read = at_write.nonzero().squeeze(1), (~at_write).nonzero().squeeze(1)
     n_writes = torch.bincount(cell[write], minlength=int(cell[-1]) + 1)
     write_start = n_writes.cumsum(0) - n_writes
@@ -222,9 +224,9 @@ def _plan(write_cells: Tensor, read_cells: Tensor, heads: int) -> _Plan:
 
     # Unread cells have no part in the output; the others are put with cells of similar lists.
     used = n_reads.nonzero().squeeze(1)
-    order, sizes = _similar(n_writes[used], n_reads[used], _CHUNK // heads)
+    by_length, sizes = _similar(n_writes[used], n_reads[used], _CHUNK // heads)
     groups = []
-    for cells in used[order][:, None].split(sizes):
+    for cells in used[by_length][:, None].split(sizes):
         L, M = int(n_writes[cells].max()), int(n_reads[cells].max())
         i, r = torch.arange(L, device=device), torch.arange(M, device=device)
         is_write, is_read = i < n_writes[cells], r < n_reads[cells]
@@ -266,7 +268,10 @@ def _cell_ids(write_cells: Tensor, read_cells: Tensor) -> Tensor:
 
 
 def _similar(n_writes: Tensor, n_reads: Tensor, most_items: int) -> tuple[Tensor, list[int]]:
-    """An order of the cells, and the lengths of stretches of it with lists of similar lengths."""
+    """An order of the cells, and the lengths of stretches of it with lists of similar lengths.
+
+    A stretch has at most about `most_items` pairs, or rows of 32 numbers.
+    """
     longest = torch.maximum(n_writes, n_reads)
     # Longest lists first; cells whose two lists differ much have stretches of their own.
     ratio = (torch.log2(n_writes / n_reads) / 2).round().long()
@@ -276,7 +281,7 @@ def _similar(n_writes: Tensor, n_reads: Tensor, most_items: int) -> tuple[Tensor
     start = 0
     while start < len(keys):
         length = lengths[start]
-        most = max(_TILE, most_items // (length * max(length, 32)))
+        most = max(1, most_items // (length * max(length, 32)))
         shortest = keys[start] - length // 4
         end = bisect_right(keys, -shortest, start, min(start + most, len(keys)), key=neg)
         sizes.append(end - start)
@@ -289,7 +294,7 @@ class _Cells(torch.autograd.Function):
 
     Takes the plan, rows of q, k and v `[H * B * T, width]`, per write event `w log(alpha)`
     (float64: running sums of logs reach where a float32 has few digits left) and `beta w`, and per
-    read event its weight.
+    read event its weight. The gradient computes each group anew: that costs less than fresh memory.
     """
 
     @staticmethod
@@ -379,7 +384,7 @@ def _decay(log_decay: Tensor, group: _Group, dtype: torch.dtype) -> Tensor:
     """`exp(G_i - G_j)` `[N, L, L]` for j <= i of the same cell, else 0.
 
     G is split in two parts of the lower precision, so that its differences are exact to that.
-    Decays under 1e-27 (float32; 1e-230 in float64) count as zero: denormal numbers are slow.
+    Decays under 1e-28 (float32; 1e-230 in float64) count as zero: denormal numbers are slow.
     """
     G = log_decay.unflatten(-1, (group.cells, -1)).cumsum(-1).flatten(-2)
     high = G.to(dtype)
