@@ -71,7 +71,8 @@ class Callback(Protocol):
 class Trainer:
     """Trains a model on a dataset and evaluates it.
 
-    Every epoch visits all train rows once, in an order that depends on the seed and the epoch only.
+    Every epoch visits all train rows once, or those that the dataset's curriculum names, in an
+    order that depends on the seed and the epoch only.
     The optimizer step is preceded by clipping the gradient's norm; a loss or gradient that is not
     finite raises `Diverged`.
 
@@ -117,7 +118,7 @@ class Trainer:
         self.grad_clip = grad_clip
         self.dtype = dtype
         self.device = device
-        self.steps_per_epoch = math.ceil(len(rows["train"]) / batch_size)
+        self.steps_per_epoch = math.ceil(dataset.size("train") / batch_size)
         self.epochs = math.ceil(steps / self.steps_per_epoch)
         self.step = 0
         self.epoch = 0
@@ -129,7 +130,7 @@ class Trainer:
     def rows_seen(self) -> int:
         """Train rows in all steps so far, repetitions counted."""
         epochs, steps = divmod(self.step, self.steps_per_epoch)
-        n = len(self.rows["train"])
+        n = self.dataset.size("train")
         return epochs * n + min(steps * self.batch_size, n)
 
     def train(self, callbacks: list[Callback]) -> None:
@@ -220,8 +221,9 @@ class Trainer:
 
     def _batches(self) -> Iterator[Tensor]:
         """Row numbers of the epoch's batches, cut where the steps run out."""
-        n = len(self.rows["train"])
-        order = seeds.stream(self.seed, "order", self.epoch).permutation(n)
+        rows = self.dataset.visits(self.epoch / self.epochs)
+        n = rows.stop - rows.start
+        order = seeds.stream(self.seed, "order", self.epoch).permutation(n) + rows.start
         for start in range(0, n, self.batch_size):
             if self.step == self.steps:
                 return

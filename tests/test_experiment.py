@@ -381,6 +381,30 @@ def test_an_epoch_shows_every_row_once(settings):
     assert trainer_rows == [30]
 
 
+def test_a_curriculum_grows_and_survives_an_interruption(settings, tmp_path):
+    grow = ("dataset.min_pairs=1", "dataset.growth=0.6")
+    whole = run(settings(*grow, f"output_dir={tmp_path}/whole"), [])
+    chosen = settings(*grow)
+    with pytest.raises(KeyboardInterrupt):
+        run(chosen, [Listener(2, interrupt)])
+    resumed = run(chosen, [])
+    assert comparable(resumed.result) == comparable(whole.result)
+    assert resumed.result["steps"] == 12
+
+
+def test_a_curriculum_is_seen_by_the_model(settings, monkeypatch):
+    counts = []
+    step = Trainer._train_step
+
+    def spy(self, inputs, targets):
+        counts.append(set((targets >= 0).sum(1).tolist()))
+        return step(self, inputs, targets)
+
+    monkeypatch.setattr(Trainer, "_train_step", spy)
+    run(settings("dataset.min_pairs=1", "dataset.growth=0.6"), [])
+    assert counts == [{1}] * 4 + [{2}] * 4 + [{4}] * 4
+
+
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_other_dtypes_train(settings, mixer, dtype):

@@ -52,11 +52,18 @@ class Dataset(ABC):
 
     @abstractmethod
     def size(self, split: Split) -> int:
-        """Rows in a split, without making them."""
+        """Rows in a split, without making them; of the train split those in an epoch."""
 
     @abstractmethod
     def generate(self, split: Split, seed: int) -> Rows:
         """Make a split. Equal arguments give equal bytes."""
+
+    def visits(self, progress: float) -> slice:
+        """The train rows that an epoch visits which starts at this share (0 to 1) of training.
+
+        All of them by default; a curriculum gives `size("train")` others at a time.
+        """
+        return slice(0, self.size("train"))
 
     @abstractmethod
     def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:

@@ -33,10 +33,14 @@ class MQAR(Dataset):
         vocab_size: Tokens N.
         seq_len: Length T, even.
         num_pairs: Pairs K; 4K positions are needed.
+        min_pairs: Curriculum: the first train epoch's rows have this many pairs, and the number
+            doubles up to `num_pairs`. The other splits' rows always have `num_pairs`. None for no
+            curriculum.
+        growth: Share of training over which a curriculum reaches `num_pairs`.
         power: Exponent a of the slots' power law; 1 draws them uniformly.
         filler: `zero`; `random`, from the whole vocabulary as published, which may repeat a key of
             the row; `disjoint`, random but never one of the row's keys.
-        num_train: Rows in the train split.
+        num_train: Rows in the train split; with a curriculum, for each number of pairs.
         num_valid: Rows in the validation split.
         num_test: Rows in the test split.
 
@@ -56,6 +60,8 @@ class MQAR(Dataset):
         vocab_size: int,
         seq_len: int,
         num_pairs: int,
+        min_pairs: int | None = None,
+        growth: float = 0.6,
         power: float = 0.01,
         filler: Filler = "zero",
         num_train: int,
@@ -78,6 +84,10 @@ class MQAR(Dataset):
                 f"num_pairs={num_pairs} without repetition)",
                 got=vocab_size,
             )
+        if min_pairs is not None and not 1 <= min_pairs <= num_pairs:
+            raise SettingError("min_pairs", expected=f"1 to num_pairs={num_pairs}", got=min_pairs)
+        if not 0 < growth <= 1:
+            raise SettingError("growth", expected="a share above 0, at most 1", got=growth)
         if not 0 < power < np.inf:
             raise SettingError("power", expected="a positive number", got=power)
         for key, rows in (
@@ -90,6 +100,8 @@ class MQAR(Dataset):
         self.vocab_size = vocab_size
         self.seq_len = seq_len
         self.num_pairs = num_pairs
+        self.growth = growth
+        self.stages = _doublings(num_pairs if min_pairs is None else min_pairs, num_pairs)
         self.power = power
         self.filler = filler
         self._size: dict[Split, int] = {"train": num_train, "valid": num_valid, "test": num_test}
@@ -97,15 +109,25 @@ class MQAR(Dataset):
     def size(self, split: Split) -> int:
         return self._size[split]
 
+    def visits(self, progress: float) -> slice:
+        """One curriculum stage after another, equally long; the last from `growth` on."""
+        last = len(self.stages) - 1
+        stage = min(last, int(progress / self.growth * last + 1e-9))
+        size = self._size["train"]
+        return slice(stage * size, (stage + 1) * size)
+
     def generate(self, split: Split, seed: int) -> Rows:
-        """Tokens and labels `[R, T]`, int64."""
+        """Tokens and labels `[R, T]`, int64; a curriculum's stages one after another."""
         rng = seeds.stream(seed, "data", split)
+        stages = self.stages if split == "train" else [self.num_pairs]
         size = self._size[split]
-        inputs = np.empty((size, self.seq_len), dtype=np.int64)
-        labels = np.full((size, self.seq_len), IGNORE, dtype=np.int64)
-        for start in range(0, size, _ROWS_AT_ONCE):
-            stop = min(start + _ROWS_AT_ONCE, size)
-            self._fill(rng, inputs[start:stop], labels[start:stop])
+        inputs = np.empty((len(stages) * size, self.seq_len), dtype=np.int64)
+        labels = np.full(inputs.shape, IGNORE, dtype=np.int64)
+        for stage, num_pairs in enumerate(stages):
+            end = (stage + 1) * size
+            for start in range(stage * size, end, _ROWS_AT_ONCE):
+                stop = min(start + _ROWS_AT_ONCE, end)
+                self._fill(rng, num_pairs, inputs[start:stop], labels[start:stop])
         return Rows(inputs, labels)
 
     def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
@@ -131,9 +153,11 @@ class MQAR(Dataset):
             "context_accuracy": 1 / self.num_pairs,
         }
 
-    def _fill(self, rng: np.random.Generator, inputs: np.ndarray, labels: np.ndarray) -> None:
+    def _fill(
+        self, rng: np.random.Generator, num_pairs: int, inputs: np.ndarray, labels: np.ndarray
+    ) -> None:
         rows, T = inputs.shape
-        K, N = self.num_pairs, self.vocab_size
+        K, N = num_pairs, self.vocab_size
         keys = _distinct(rng, rows, K, N // 2 - 1) + 1
         values = rng.integers(N // 2, N, size=(rows, K))
 
@@ -153,6 +177,15 @@ class MQAR(Dataset):
         inputs[:, 1 : 2 * K : 2] = values
         np.put_along_axis(inputs, positions, keys, axis=1)
         np.put_along_axis(labels, positions, values, axis=1)
+
+
+def _doublings(first: int, last: int) -> list[int]:
+    """first, twice it, ..., below last; then last."""
+    numbers = []
+    while first < last:
+        numbers.append(first)
+        first *= 2
+    return [*numbers, last]
 
 
 def _distinct(rng: np.random.Generator, rows: int, count: int, population: int) -> np.ndarray:
