@@ -49,10 +49,12 @@ class TaskSchema:
     Attributes:
         overrides: What makes it, as typed on the command line: `dataset=mqar`, `steps=800`.
         margin: The smallest difference that matters in it; the study's if None.
+        ablations: Whether the study's ablations run on it.
     """
 
     overrides: list[str] = field(default_factory=list)
     margin: float | None = None
+    ablations: bool = True
 
 
 @dataclass
@@ -69,7 +71,8 @@ class ComparisonSchema:
         eval_seeds: A list of seeds, or how many (1000, 1001, ...).
         margin: The smallest difference that matters; the dataset's if None.
         unequal_budget: `refuse` arms with different numbers of trials, or `allow` them.
-        ablations: Overrides by name, each applied to the first idea's chosen configuration.
+        ablations: Overrides by name, each applied to the first idea's chosen configuration, in
+            every task that does not say `ablations: false`.
         ablation_seeds: How many of the evaluation seeds they run on; all if None.
         published: The verdict that was published, to print beside this one.
         source: Where it was published.
@@ -145,6 +148,7 @@ class Task:
     name: str
     overrides: tuple[str, ...]
     margin: float | None
+    ablations: bool
 
 
 class Study:
@@ -181,9 +185,14 @@ class Study:
                 "sweep.baselines", expected="other arms than the idea", got=min(both)
             )
         self.tasks = {
-            name: Task(name, tuple(task["overrides"]), _margin(f"sweep.tasks.{name}", task))
+            name: Task(
+                name,
+                tuple(task["overrides"]),
+                _margin(f"sweep.tasks.{name}", task),
+                task["ablations"],
+            )
             for name, task in node["tasks"].items()
-        } or {dataset: Task(dataset, (), None)}
+        } or {dataset: Task(dataset, (), None, True)}
         self.margin = _margin("sweep", node)
         self.selection_seeds = _seeds("sweep.selection_seeds", node["selection_seeds"], 0)
         self.eval_seeds = _seeds("sweep.eval_seeds", node["eval_seeds"], FIRST_EVALUATION_SEED)
@@ -241,11 +250,12 @@ class Study:
         return [self._run(task, arm, EVALUATION, trial, values, seed) for seed in self.eval_seeds]
 
     def ablation_runs(self, task: Task, arm: Arm, values: Mapping[str, Any]) -> list[PlannedRun]:
-        """The chosen trial with one thing changed, for every ablation."""
+        """The chosen trial with one thing changed, for every ablation that the task has."""
         return [
             self._run(task, arm, ABLATION, None, values, seed, name)
             for name in self.ablations
             for seed in self.ablation_seeds
+            if task.ablations
         ]
 
     def numbers(self) -> dict[str, int]:
@@ -255,7 +265,9 @@ class Study:
         return {
             SELECTION: tasks * trials * len(self.selection_seeds),
             EVALUATION: tasks * len(self.arms) * len(self.eval_seeds),
-            ABLATION: tasks * len(self.ablations) * len(self.ablation_seeds),
+            ABLATION: sum(task.ablations for task in self.tasks.values())
+            * len(self.ablations)
+            * len(self.ablation_seeds),
         }
 
     def description(self) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def plan_table(study: Study) -> Table:
         shown = ", ".join(map(str, seeds))
         table.add_row(*map(Text, (task, arm, stage, what, shown, str(len(seeds)))))
 
-    for task in study.tasks:
+    for task, has in ((task.name, task.ablations) for task in study.tasks.values()):
         for arm in study.arms.values():
             fixed = [f"{key} of {other}'s choice" for key, other in arm.inherit.items()]
             for trial in arm.trials:
@@ -135,7 +135,7 @@ def plan_table(study: Study) -> Table:
                 row(task, arm.name, SELECTION, what, study.selection_seeds)
         for arm in study.arms.values():
             row(task, arm.name, EVALUATION, f"best of {len(arm.trials)}", study.eval_seeds)
-        for name, texts in study.ablations.items():
+        for name, texts in study.ablations.items() if has else ():
             row(task, study.ideas[0], ABLATION, f"{name}: {' '.join(texts)}", study.ablation_seeds)
     return table
 
