@@ -136,11 +136,11 @@ def _as_setting_error(error: Exception) -> SettingError:
     """What Hydra or OmegaConf says in several lines, as one that names the key."""
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
+        fix = nearest(name, error.options)
+        if (group, name) == ("hydra/launcher", "joblib"):
+            fix = "pip install 'mixbench[parallel]' brings joblib"
         return SettingError(
-            group,
-            expected=f"one of {', '.join(sorted(error.options))}",
-            got=name,
-            fix=nearest(name, error.options),
+            group, expected=f"one of {', '.join(sorted(error.options))}", got=name, fix=fix
         )
     if isinstance(error, OverrideParseException):
         return SettingError("override", expected="key=value", got=error.override)

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns
-from mixbench.records import COMPLETED, DIVERGED, read_history
+from mixbench.records import COMPLETED, DIVERGED, config_folders, read_history
 from mixbench.stats import (
     MAX_SEEDS,
     effect_size,
@@ -149,6 +149,7 @@ def _arm(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any]:
         "state_held": _largest(completed, "state_held"),
         "n_cells": _largest(completed, "n_cells"),
         "operations": None if example is None else example["operations"]["per_token"],
+        "pair_operations": None if example is None else example["operations"]["per_pair"],
         "trials": trials,
         "chosen": chosen,
         "evaluated": arm.evaluated,
@@ -194,7 +195,7 @@ def _evaluation(run: Run) -> dict[str, Any]:
         "valid": run.score("valid"),
         "test": run.score("test"),
         "n_cells": result.get("n_cells"),
-        "state_held": result.get("state_held"),
+        "state": result.get("state_held") or result.get("state_size"),
         "history": history,
         "record": run.folder.path.name,
     }
@@ -315,20 +316,20 @@ def _fill(study: StudyRuns, run: Run | None, others: Sequence[Run], seed: int) -
     source = run or (others[0] if others else None)
     if source is None:
         return ""
-    texts = [text for text in recorded_overrides(source) if not text.startswith("seed=")]
+    texts = [text for text in _recorded_arguments(source) if not text.startswith("seed=")]
     retry = ["rerun=failed"] if run is not None else []
     return shlex.join(["mixbench", *texts, f"seed={seed}", *retry])
 
 
-def recorded_overrides(run: Run) -> list[str]:
-    """What was typed for a run, from its `.hydra` folder."""
+def _recorded_arguments(run: Run) -> list[str]:
+    """What was typed for a run, from its `.hydra` folder; nothing where that cannot be read."""
+    folder = run.folder.path / ".hydra"
     try:
-        texts = OmegaConf.to_container(
-            OmegaConf.load(run.folder.path / ".hydra" / "overrides.yaml"), resolve=False
-        )
+        overrides = OmegaConf.load(folder / "overrides.yaml")
+        hydra = OmegaConf.select(OmegaConf.load(folder / "hydra.yaml"), "hydra")
+        return [*config_folders(hydra), *map(str, overrides)]
     except (OSError, OmegaConfBaseException):
         return []
-    return [str(text) for text in texts] if isinstance(texts, list) else []
 
 
 def _judge(study: StudyRuns, comparisons: Sequence[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from mixbench.collect import MISSING, TaskRuns, sweep_study
 from mixbench.config import Settings
 from mixbench.errors import RunsFailed, SettingError
-from mixbench.records import COMPLETED, RunFolder, folder_of, write_json
+from mixbench.records import COMPLETED, RunFolder, config_folders, folder_of, write_json
 from mixbench.study import Arm, PlannedRun, Study
 from mixbench.summary import make_console, plan_table
 from mixbench.sweeper import CheckedSweeper, relative_record, single_values
@@ -98,7 +98,7 @@ class ComparisonSweeper(CheckedSweeper):
         assert isinstance(hydra, list)
         extra = [text for text in hydra if not text.startswith(("hydra.mode=", "hydra.sweep."))]
         kept = [text for text in arguments if text.partition("=")[0] not in _OWN_ARGUMENTS]
-        return [*kept, *extra]
+        return [*config_folders(self.base.hydra), *kept, *extra]
 
     def _check_all(self) -> dict[tuple[str, ...], Settings]:
         """Settings of every distinct configuration, by its overrides.

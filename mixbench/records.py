@@ -157,6 +157,13 @@ def code_version(settings: Settings) -> str:
     return digest.hexdigest()[:12]
 
 
+def config_folders(hydra_cfg: Mapping[str, Any]) -> list[str]:
+    """The user's own configuration folders as arguments, from the `hydra` node."""
+    sources = hydra_cfg["runtime"]["config_sources"]
+    paths = [source["path"] for source in sources if source["provider"] == "command-line"]
+    return [text for path in paths for text in ("--config-dir", path)]
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write in one piece: readers see the old file or the whole new one."""
     write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())

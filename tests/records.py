@@ -23,6 +23,7 @@ def fabricate(
     knobs: dict[str, Any] | None = None,
     signature: dict[str, Any] | None = None,
     reads_test: bool = True,
+    own_conf: bool = False,
     **settings: Any,
 ) -> Path:
     """One run's record below `outputs/runs`; its folder."""
@@ -44,6 +45,12 @@ def fabricate(
             metrics["test/accuracy"] = test
     texts = [f"mixer={mixer}", f"lr={config['lr']}", f"seed={seed}"]
     write_bytes(folder / ".hydra" / "overrides.yaml", json.dumps(texts).encode())
+    sources = [
+        {"path": "/home/me/my conf", "provider": "command-line"},
+        {"path": "conf", "provider": "main"},
+    ]
+    hydra = {"hydra": {"runtime": {"config_sources": sources if own_conf else sources[1:]}}}
+    write_bytes(folder / ".hydra" / "hydra.yaml", json.dumps(hydra).encode())
     write_history(folder / "history.csv", [{"epoch": 1, "step": 5, "valid/accuracy": 0.1}])
     write_json(
         folder / "result.json",

@@ -113,6 +113,20 @@ def test_a_pair_without_a_side_is_refused_with_its_command(tmp_path):
     ]
 
 
+def test_the_command_names_the_users_own_configuration(tmp_path):
+    fabricate(tmp_path, "attention", 1)
+    fabricate(tmp_path, "laplacian", 0, own_conf=True)
+    fabricate(tmp_path, "laplacian", 1, own_conf=True)
+    (comparison,) = report(tmp_path)["tasks"][0]["comparisons"]
+    assert comparison["commands"] == ["mixbench mixer=attention lr=0.001 seed=0"]
+    fabricate(tmp_path, "attention", 2)
+    (comparison,) = report(tmp_path)["tasks"][0]["comparisons"]
+    assert comparison["commands"] == [
+        "mixbench mixer=attention lr=0.001 seed=0",
+        "mixbench --config-dir '/home/me/my conf' mixer=laplacian lr=0.001 seed=2",
+    ]
+
+
 def test_trials_that_lack_a_seed_are_not_chosen(tmp_path):
     for seed in range(3):
         fabricate(tmp_path, "attention", seed, valid=0.3, lr=1e-3)

@@ -151,7 +151,7 @@ def test_the_written_report_is_whole(known):
     text = (folder / "report.md").read_text()
     assert "**first vs plain: mechanism confirmed, beats tuned baseline" in text
     assert "Published: first wins." in text
-    assert "mixbench sweep=known epochs=4" in text
+    assert f"    mixbench --config-dir {known[0]}/conf sweep=known epochs=4" in text
     drawn = {path.name for path in (folder / "plots").iterdir()}
     kinds = ("paired", "curves", "budget", "lr")
     assert {f"known-{kind}.png" for kind in kinds} <= drawn
@@ -196,6 +196,35 @@ def test_permuted_test_labels_change_no_choice(tmp_path, monkeypatch):
         assert [run["test"] for run in one["evaluation"]] != [
             run["test"] for run in two["evaluation"]
         ]
+
+
+def test_a_failed_run_leaves_no_verdict_until_it_is_retried(tmp_path, monkeypatch, capfd):
+    generate = fake_task.FirstToken.generate
+
+    def fail(self, split, seed):
+        if seed == 1001:
+            raise OSError("the disk is on fire")
+        return generate(self, split, seed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_task.FirstToken, "generate", fail)
+        assert call(tmp_path, "sweep=small", "epochs=1") == 1
+    out, err = capfd.readouterr()
+    assert "no verdict (2 runs missing or failed)" in out
+    assert "failed: OSError: the disk is on fire" not in err  # told once, in the report
+    assert "OSError: the disk is on fire" in out
+    assert err == (
+        "mixbench: 2 of 12 runs did not complete (2 failed); "
+        f"`mixbench --config-dir {tmp_path}/conf sweep=small epochs=1 rerun=failed` retries "
+        "those that failed\n"
+    )
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("outputs/runs/*/result.json")}
+    assert call(tmp_path, "sweep=small", "epochs=1", "rerun=failed") == 0
+    out, _ = capfd.readouterr()
+    assert "evaluation of the chosen configurations: 2 to run" in out
+    assert "no verdict" not in out
+    changed = [path for path, when in kept.items() if path.stat().st_mtime_ns != when]
+    assert len(changed) == 2
 
 
 def test_a_preview_lists_the_runs_and_makes_nothing(tmp_path, capfd):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,9 @@ def draw_plots(study: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
         ("paired", "paired differences per seed, positive is better", _paired),
         ("curves", "learning curves on the evaluation seeds (validation)", _curves),
         ("budget", "expected validation of the best of n trials", _budget),
-        ("state", "test score against state held", _state),
-        ("lr", "validation against learning rate", _rate),
+        ("state", "test score against state", _state),
         ("cells", "test score against cells", _cells),
+        *_knobs(study),
     ]
     name = re.sub(r"[^\w-]+", "-", study["name"])
     tasks = [task for task in study["tasks"] if task["metric"] is not None]
@@ -146,7 +147,7 @@ def _budget(axes: Axes, task: Mapping[str, Any]) -> bool:
 
 
 def _state(axes: Axes, task: Mapping[str, Any]) -> bool:
-    return _scatter(axes, task, "state_held", "numbers held while streaming, one sequence")
+    return _scatter(axes, task, "state", "state: numbers held a sequence")
 
 
 def _cells(axes: Axes, task: Mapping[str, Any]) -> bool:
@@ -177,22 +178,42 @@ def _scatter(axes: Axes, task: Mapping[str, Any], key: str, label: str) -> bool:
     return shown
 
 
-def _rate(axes: Axes, task: Mapping[str, Any]) -> bool:
-    """Trials against their learning rate; only arms that tried several."""
+def _knobs(study: Mapping[str, Any]) -> list[tuple[str, str, Panel]]:
+    """A panel for every setting of which some arm tried several numbers; the rate comes first."""
+    keys = {
+        key
+        for task in study["tasks"]
+        for arm in task["arms"]
+        for trial in arm["trials"]
+        for key, value in trial["values"].items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    return [
+        (
+            key.rpartition(".")[2].replace("_", "-"),
+            f"validation against {'learning rate' if key == 'lr' else key}",
+            partial(_knob, key),
+        )
+        for key in sorted(keys, key=lambda key: (key != "lr", key))
+    ]
+
+
+def _knob(key: str, axes: Axes, task: Mapping[str, Any]) -> bool:
+    """Trials against a setting; only arms that tried several values of it."""
     shown = False
     for arm in task["arms"]:
         points = sorted(
-            (trial["values"]["lr"], trial["mean"])
+            (trial["values"][key], trial["mean"])
             for trial in arm["trials"]
-            if trial["mean"] is not None and "lr" in trial["values"]
+            if trial["mean"] is not None and trial["values"].get(key) is not None
         )
-        if len({rate for rate, _ in points}) > 1:
-            style = _style(task, arm["name"]) | {"linestyle": ""}
+        if len({value for value, _ in points}) > 1:
+            style = _style(task, arm["name"]) | {"linestyle": ":"}
             axes.plot(*zip(*points, strict=True), label=arm["name"], **style)
             shown = True
-    if shown:
+    if shown and all(value > 0 for value, _ in points):
         axes.set_xscale("log")
-    axes.set_xlabel("learning rate")
+    axes.set_xlabel(key)
     axes.set_ylabel(f"mean validation {task['metric']}")
     return shown
 

@@ -71,7 +71,8 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
             _count(arm["parameters"]),
             _count(arm["state_held"] if arm["state_held"] is not None else arm["state_size"]),
             _count(arm["n_cells"]),
-            _operations(arm["operations"]),
+            _total(arm["operations"]),
+            _by_kind(arm["pair_operations"]),
             "-" if arm["seconds"]["mean"] is None else f"{arm['seconds']['mean']:.1f}",
             f"{arm['seconds']['total']:.0f}",
         )
@@ -85,6 +86,7 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
             "state held",
             "cells",
             "operations a token",
+            "a pair and head",
             "seconds a run",
             "seconds in all",
         ),
@@ -96,8 +98,9 @@ def comparisons_table(task: Mapping[str, Any]) -> TextTable:
     """Paired differences, one line a comparison."""
     rows = []
     for each in task["comparisons"]:
-        strongest = " (strongest)" if each["baseline"] == task["strongest_baseline"] else ""
-        name = f"{each['idea']} vs {each['baseline']}{strongest}"
+        several = len({other["baseline"] for other in task["comparisons"]}) > 1
+        strongest = several and each["baseline"] == task["strongest_baseline"]
+        name = f"{each['idea']} vs {each['baseline']}{' (strongest)' if strongest else ''}"
         outcome = ", ".join([each["outcome"], *each["qualifiers"]])
         if each["outcome"] == "incomplete":
             told = f"{len(each['gaps'])} sides missing"
@@ -289,8 +292,13 @@ def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _operations(operations: Mapping[str, float] | None) -> str:
+def _total(operations: Mapping[str, float] | None) -> str:
     return "" if operations is None else f"{sum(operations.values()):,.0f}"
+
+
+def _by_kind(operations: Mapping[str, float] | None) -> str:
+    kinds = (operations or {}).items()
+    return ", ".join(f"{n:,.0f} {name.replace('_', ' ')}" for name, n in kinds if n)
 
 
 def _mean(summary: Mapping[str, Any], shown: Any = number) -> str:
