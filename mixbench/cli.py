@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,14 +56,8 @@ def train(cfg: DictConfig) -> float | None:
 
 
 def main() -> None:
-    """Entry point of the console script.
-
-    A user's mistake is one line on standard error and exit code 2; runs that failed or diverged
-    give exit code 1. Any other error is a programming error and keeps its traceback.
-    """
-    # Hydra would otherwise print its own lines and exit; this hands us the exception.
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
+    """Entry point of the console script."""
+    with told_in_one_line():
         if sys.argv[1:2] == ["report"]:
             from mixbench.report import command  # scipy, which no other start needs
 
@@ -71,6 +67,19 @@ def main() -> None:
         sys.argv[1:] = [*flags, *overrides]
         refuse_own_keys(overrides)
         train()
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Leave the process as the command does when something goes wrong inside.
+
+    A user's mistake is one line on standard error and exit code 2; runs that failed or diverged
+    give exit code 1. Any other error is a programming error and keeps its traceback.
+    """
+    # Hydra would otherwise print its own lines and exit; this hands us the exception.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
     except (SettingError, RunsFailed) as error:
         _leave(error)
     except (HydraException, OmegaConfBaseException) as error:

@@ -38,6 +38,7 @@ _PRESENTATION = {
     "comparison.py",
     "comparison_sweeper.py",
     "errors.py",
+    "lattice_meeting.py",
     "progress.py",
     "records.py",
     "report",
