@@ -88,6 +88,12 @@ def told_in_one_line() -> Iterator[None]:
         if not str(error).startswith("Config group override"):  # Hydra's word for mixer=null
             raise
         _leave(RunsFailed(str(error)), code=2)
+    except AssertionError as error:
+        keys = [text.partition("=")[0] for text in sys.argv if text.startswith("sweep.")]
+        if not keys or "Unexpected type for root" not in str(error):  # OmegaConf's, below null
+            raise
+        fix = "choose one first, e.g. sweep=laplacian"
+        _leave(SettingError(keys[0], expected="a comparison to set it in", got="none", fix=fix))
     except KeyboardInterrupt:
         _leave(RunsFailed("interrupted; the same command goes on from the last epoch"), code=130)
 
@@ -103,6 +109,14 @@ def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _train(cfg: DictConfig) -> float:
     hydra_cfg = HydraConfig.get()
+    ours = str(hydra_cfg.sweeper._target_).startswith("hydra_plugins.mixbench_sweeper.")
+    if cfg.sweep is not None and not (ours and hydra_cfg.mode == RunMode.MULTIRUN):
+        raise SettingError(
+            "sweep",
+            expected="hydra.mode MULTIRUN and hydra/sweeper=mixbench with a comparison",
+            got=f"{hydra_cfg.mode} and {hydra_cfg.sweeper._target_}",
+            fix="end the YAML with `hydra: {mode: MULTIRUN}`",
+        )
     settings = check(cfg, typed_overrides(hydra_cfg))
     from mixbench.experiment import run
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from mixbench.records import COMPLETED, RunFolder, short_name
 from mixbench.study import ABLATION, EVALUATION, SELECTION
 
 MISSING = "missing"
+
+_COMPARISON_KEYS = {"name", "command", "started", "stage", "study"}
 
 
 @dataclass
@@ -48,9 +51,13 @@ class Trial:
     values: dict[str, Any]
     runs: list[Run] = field(default_factory=list)
 
-    def mean_validation(self) -> float | None:
-        """Mean validation metric; None where a run is lost, which is the worst of all scores."""
-        scores = [run.score("valid") for run in self.runs]
+    def mean_validation(self, seeds: set[int]) -> float | None:
+        """Mean validation metric; None where a run is lost, which is the worst of all scores.
+
+        Args:
+            seeds: Those that count.
+        """
+        scores = [run.score("valid") for run in self.runs if run.seed in seeds]
         known = [score for score in scores if score is not None]
         return sum(known) / len(known) if known and len(known) == len(scores) else None
 
@@ -84,24 +91,28 @@ class ArmRuns:
         """The trial with the best mean validation metric; no test metric is looked at.
 
         A trial with a diverged or failed run scores worst; among equals the one with the fewest of
-        those is taken, then the first. Trials that lack a seed are left out.
+        those is taken, then the first. Only seeds that all trials have run count.
 
         Returns:
-            Its number; None where no trial has all its runs yet.
+            Its number; None where the trials share no seed.
         """
-        seeds = {run.seed for trial in self.trials for run in trial.runs}
         ranks: dict[int, tuple[float, int, int]] = {}
-        for number, trial in enumerate(self.trials):
-            results = [run.result for run in trial.runs if run.result is not None]
-            if {result["seed"] for result in results} != seeds or not results:
-                continue
-            mean = trial.mean_validation()
+        seeds = self.shared_seeds
+        for number, trial in enumerate(self.trials if seeds else ()):
+            results = [r.result for r in trial.runs if r.result is not None and r.seed in seeds]
+            mean = trial.mean_validation(seeds)
             score = -math.inf
             if mean is not None:
                 score = mean if results[0]["higher_is_better"] else -mean
             lost = sum(result["status"] != COMPLETED for result in results)
             ranks[number] = (score, -lost, -number)
         return max(ranks, key=lambda number: ranks[number], default=None)
+
+    @property
+    def shared_seeds(self) -> set[int]:
+        """Seeds for which every trial has a result."""
+        sets = [{run.seed for run in t.runs if run.result is not None} for t in self.trials]
+        return set.intersection(*sets) if sets else set()
 
     @property
     def runs(self) -> list[Run]:
@@ -129,7 +140,8 @@ class StudyRuns:
         command: What runs it again, or fills its gaps.
         notes: What a reader has to know first: assumptions, unequal budgets, records set aside.
         stage: How far its sweep has come: `selection`, `evaluation` or `finished`.
-        wall_seconds: How long the sweep took, where it is known.
+        wall_seconds: How long the sweep's last start took, where it is known.
+        launched: How many runs that start trained; the others had records.
         ablations: What each ablation changes.
     """
 
@@ -145,6 +157,7 @@ class StudyRuns:
     notes: list[str] = field(default_factory=list)
     stage: str = "finished"
     wall_seconds: float | None = None
+    launched: int = 0
     ablations: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -166,25 +179,19 @@ def collect(
     for path in paths:
         if not path.exists():
             raise SettingError("report", expected="a path that exists", got=path)
-        found = _below(path)
+        found = _below(path.resolve())
         if not any(found):
             raise SettingError(
                 "report", expected="a folder with run records or sweeps", got=f"{path}, with none"
             )
         sweeps += [sweep for sweep in found[0] if sweep not in sweeps]
         runs += [run for run in found[1] if run not in runs]
-    studies, grid_runs = _from_sweeps(sweeps)
+    studies, grid_runs, claimed = _from_sweeps(sweeps)
     runs += [run for run in grid_runs if run not in runs]
-    claimed = {
-        run.folder.path
-        for study in studies
-        for task in study.tasks.values()
-        for run in _every_run(task)
-    }
     plain = [RunFolder(path, path.name.rpartition("-")[2]) for path in runs if path not in claimed]
     if plain:
         inferred = infer(plain, baseline, idea)
-        if inferred.tasks:
+        if inferred.tasks or not studies:
             studies.append(inferred)
     known = {arm for study in studies for task in study.tasks.values() for arm in task.arms}
     for key, name in (("--baseline", baseline), ("--idea", idea)):
@@ -235,6 +242,10 @@ def sweep_study(folder: Path) -> StudyRuns:
     if description["unequal_budget"]:
         counts = ", ".join(f"{arm} {n}" for arm, n in description["trials"].items())
         notes.append(f"unequal budgets, as the sweep allows: trials {counts}")
+    changed = description.get("changed")
+    if changed:
+        notes.append(f"changed from the sweep as it is shipped: {' '.join(changed)}")
+    notes += [f"{task}: {note}" for task, note in description.get("task_notes", {}).items()]
     return StudyRuns(
         name=content["name"],
         title=description["title"],
@@ -248,6 +259,7 @@ def sweep_study(folder: Path) -> StudyRuns:
         notes=notes,
         stage=content["stage"],
         wall_seconds=content["wall_seconds"],
+        launched=content.get("launched", 0),
         ablations=description["ablations"],
     )
 
@@ -262,12 +274,16 @@ def infer(
     """
     notes = []
     unfinished = 0
+    unreadable = []
     newest: dict[str, Run] = {}
     older = 0
     for folder in folders:
         result = folder.read_result()
         if result is None:
-            unfinished += 1
+            if folder.result.exists():
+                unreadable.append(folder.path.name)
+            else:
+                unfinished += 1
             continue
         run = Run(folder, result["seed"], result)
         key = _key(result["config"])
@@ -283,6 +299,10 @@ def infer(
     if baseline is None:
         baseline = "attention" if "attention" in names else min(names, default="")
     ideas = [idea] if idea is not None else sorted(names - {baseline})
+    if idea is not None and idea == baseline:
+        raise SettingError(
+            "--idea", expected="another arm than the baseline", got=idea, fix="give --baseline too"
+        )
     if names:
         notes.append(
             "inferred from plain runs: an arm is a mixer, a trial is whatever else differs; "
@@ -291,7 +311,10 @@ def infer(
     shared = False
     for task in tasks.values():
         for arm in task.arms.values():
-            shared = _split_roles(arm) or shared
+            _split_roles(arm)
+            judging = {run.seed for run in arm.evaluation}
+            shared = shared or (len(arm.trials) > 1 and bool(arm.shared_seeds & judging))
+            notes += _left_out(task, arm)
         counts = {arm.name: len(arm.trials) for arm in task.arms.values()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{name} {n}" for name, n in counts.items())
@@ -305,6 +328,8 @@ def infer(
         notes.append(f"{older} older records of the same settings (other code) are set aside")
     if unfinished:
         notes.append(f"{unfinished} runs have no result: unfinished or interrupted")
+    if unreadable:
+        notes.append(f"results that cannot be read, left out: {', '.join(unreadable)}")
     return StudyRuns(
         name="runs",
         title="plain runs",
@@ -329,7 +354,6 @@ def flat(node: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 def _below(path: Path) -> tuple[list[Path], list[Path]]:
     """Sweep folders and run folders at or below a path."""
-    path = path.absolute()
     if path.is_file():
         path = path.parent
     if (path / "sweep.json").is_file():
@@ -345,37 +369,83 @@ def _below(path: Path) -> tuple[list[Path], list[Path]]:
     return sweeps, runs
 
 
-def _from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path]]:
-    """Comparisons, the last one of each that was started several times, and grids' runs."""
-    comparisons: dict[str, tuple[str, Path]] = {}
+def _from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path], set[Path]]:
+    """Comparisons, grids' runs, and all runs that belong to comparisons.
+
+    Of a comparison that was started several times by the same command the last one counts, or the
+    last that was finished.
+    """
+    comparisons: dict[str, list[tuple[bool, str, StudyRuns]]] = {}
     grid_runs = []
+    claimed = set()
     for folder in folders:
+        content = _sweep_content(folder)
+        if content is None:
+            continue
+        names = [Path(str(run.get("record"))).name for run in content["runs"]]
+        records = [folder.parent.parent / "runs" / name for name in names]
+        if content["kind"] == "grid":
+            grid_runs += [record for record in records if record.is_dir()]
+            continue
+        claimed.update(records)
+        try:
+            study = sweep_study(folder)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SettingError(
+                "report", expected="a sweep.json as mixbench writes it", got=folder / "sweep.json"
+            ) from error
+        finished = study.stage == "finished"
+        comparisons.setdefault(_same_command(study.command), []).append(
+            (finished, content["started"], study)
+        )
+    studies = []
+    for starts in comparisons.values():
+        study = max(starts, key=lambda start: start[:2])[2]
+        if len(starts) > 1:
+            study.notes.append(f"{len(starts) - 1} other starts of the same command are set aside")
+        studies.append(study)
+    return studies, grid_runs, claimed
+
+
+def _sweep_content(folder: Path) -> dict[str, Any] | None:
+    """What a `sweep.json` holds; None for a file that is not one of ours."""
+    try:
         content = json.loads((folder / "sweep.json").read_text())
-        if content["kind"] == "comparison":
-            key = json.dumps([content["name"], content["study"]], sort_keys=True)
-            comparisons[key] = max(comparisons.get(key, ("", folder)), (content["started"], folder))
-        else:
-            names = [Path(run["record"]).name for run in content["runs"]]
-            grid_runs += [folder.parent.parent / "runs" / name for name in names]
-    return [sweep_study(folder) for _, folder in comparisons.values()], grid_runs
+    except (OSError, ValueError):
+        return None
+    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
+        return None
+    content.setdefault("kind", "grid")  # as they were before there were comparisons
+    known = content["kind"] == "grid" or content.keys() >= _COMPARISON_KEYS
+    return content if known and all(isinstance(run, dict) for run in content["runs"]) else None
 
 
-def _every_run(task: TaskRuns) -> list[Run]:
-    ablations = [run for runs in task.ablations.values() for run in runs]
-    return [run for arm in task.arms.values() for run in arm.runs] + ablations
+def _same_command(command: str) -> str:
+    """A command without the launcher, which has no part in a result."""
+    words = shlex.split(command)
+    return shlex.join(word for word in words if not word.startswith(("hydra/launcher", "hydra.")))
 
 
 def _reassign(study: StudyRuns, baseline: str | None, idea: str | None) -> None:
     """Roles that the user gave instead of the sweep's."""
     arms = {arm for task in study.tasks.values() for arm in task.arms}
-    if baseline in arms and baseline is not None and study.baselines != [baseline]:
+    if baseline is not None and baseline in arms and study.baselines != [baseline]:
         study.notes.append(f"--baseline {baseline} instead of {', '.join(study.baselines)}")
         study.baselines = [baseline]
-        study.ideas = [name for name in study.ideas if name != baseline]
-    if idea in arms and idea is not None and study.ideas != [idea]:
+    if idea is not None and idea in arms and study.ideas != [idea]:
         study.notes.append(f"--idea {idea} instead of {', '.join(study.ideas)}")
         study.ideas = [idea]
-        study.baselines = [name for name in study.baselines if name != idea]
+    for name in set(study.ideas) & set(study.baselines):
+        # The role that was given stands; the other one is left to other arms.
+        (study.baselines if name == idea else study.ideas).remove(name)
+    if not study.ideas or not study.baselines:
+        given = "--idea" if idea is not None and not study.baselines else "--baseline"
+        raise SettingError(
+            given,
+            expected="another arm than the one in the other role",
+            got=idea if given == "--idea" else baseline,
+            fix="give both --idea and --baseline",
+        )
 
 
 def _key(config: Mapping[str, Any]) -> str:
@@ -392,7 +462,8 @@ def _group(runs: Sequence[Run]) -> dict[str, TaskRuns]:
         name = short_name(datasets[key])
         alike = [dataset for dataset in datasets.values() if short_name(dataset) == name]
         varying = _varying([flat(dataset) for dataset in alike])
-        label = ", ".join([name, *(f"{k}={datasets[key][k]}" for k in varying)])
+        values = flat(datasets[key])
+        label = ", ".join([name, *(f"{k}={values.get(k)}" for k in varying)])
         arms: dict[str, ArmRuns] = {}
         for arm, members in _by_mixer(group).items():
             arms[arm] = ArmRuns(arm, _trials(members))
@@ -420,7 +491,9 @@ def _trials(runs: Sequence[Run]) -> list[Trial]:
         key = _key(config)
         configs[key] = flat(config)
         members.setdefault(key, []).append(run)
-    varying = [key for key in _varying(list(configs.values())) if key != "optimizer.lr"]
+    varying = _varying(list(configs.values()))
+    if "lr" in varying:  # which the optimizer's interpolates
+        varying = [key for key in varying if key != "optimizer.lr"]
     trials = [Trial({k: configs[key].get(k) for k in varying}, members[key]) for key in configs]
     return sorted(trials, key=lambda trial: [_order(value) for value in trial.values.values()])
 
@@ -443,23 +516,32 @@ def _config(run: Run) -> dict[str, Any]:
     return config
 
 
-def _split_roles(arm: ArmRuns) -> bool:
-    """Tell selection from evaluation runs; True if the same runs have to be both.
+def _split_roles(arm: ArmRuns) -> None:
+    """Tell selection from evaluation runs.
 
     Runs that read no test split (`test=false`) are selection runs. Where an arm has none, all of
     its runs choose and those of the chosen trial judge.
     """
-    tested = {id(trial): [r for r in trial.runs if _config(r)["test"]] for trial in arm.trials}
-    selecting = any(len(tested[id(trial)]) < len(trial.runs) for trial in arm.trials)
-    if selecting:
+    tested = {id(trial): [r for r in trial.runs if _reads_test(r)] for trial in arm.trials}
+    if any(len(tested[id(trial)]) < len(trial.runs) for trial in arm.trials):
         for trial in arm.trials:
-            trial.runs = [run for run in trial.runs if not _config(run)["test"]]
-        kept = [trial for trial in arm.trials if trial.runs]
-    else:
-        kept = arm.trials
-    arm.trials = kept
+            trial.runs = [run for run in trial.runs if not _reads_test(run)]
+        arm.trials = [trial for trial in arm.trials if trial.runs]
     chosen = arm.choose()
     if chosen is not None:
-        arm.evaluation = tested[id(kept[chosen])]
-        arm.evaluated = kept[chosen].values
-    return not selecting and len(arm.trials) > 1
+        arm.evaluation = tested[id(arm.trials[chosen])]
+        arm.evaluated = arm.trials[chosen].values
+
+
+def _reads_test(run: Run) -> bool:
+    return bool(_config(run).get("test", True))  # before there was a choice, all runs did
+
+
+def _left_out(task: TaskRuns, arm: ArmRuns) -> list[str]:
+    """Seeds that have no part in an arm's choice, since some trial lacks them."""
+    seeds = {run.seed for trial in arm.trials for run in trial.runs}
+    if len(arm.trials) < 2 or arm.shared_seeds == seeds:
+        return []
+    shared = ", ".join(map(str, sorted(arm.shared_seeds)))
+    told = f"only seeds {shared} choose" if shared else "nothing can be chosen"
+    return [f"{task.name}, {arm.name}: trials differ in their seeds, {told}"]

@@ -16,7 +16,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns
+from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns, flat
 from mixbench.records import COMPLETED, DIVERGED, config_folders, read_history
 from mixbench.stats import (
     MAX_SEEDS,
@@ -28,6 +28,7 @@ from mixbench.stats import (
     t_interval,
     verdict,
 )
+from mixbench.study import FIRST_EVALUATION_SEED
 
 LOST = (DIVERGED, "failed", MISSING)
 
@@ -52,10 +53,34 @@ def compare(study: StudyRuns) -> dict[str, Any]:
         "source": study.source,
         "command": study.command,
         "wall_seconds": study.wall_seconds,
-        "notes": study.notes + _outdated(tasks),
+        "launched": study.launched,
+        "notes": study.notes + _outdated(tasks) + _unlike(study),
         "environment": _environment(study),
         "tasks": tasks,
     }
+
+
+def _unlike(study: StudyRuns) -> list[str]:
+    """What the compared arms differ in beside their mixers and what their trials vary."""
+    notes = []
+    for task in study.tasks.values():
+        compared = [task.arms[name] for name in study.ideas + study.baselines if name in task.arms]
+        configs = {}
+        for arm in compared:
+            result = next((run.result for run in arm.evaluation if run.result is not None), None)
+            if result is not None:
+                config = {k: v for k, v in result["config"].items() if k not in ("mixer", "seed")}
+                values = flat(config) | {"code": result["code_version"]}
+                varied = {*(arm.evaluated or {}), "device", "test"}
+                varied |= {"optimizer.lr"} if "lr" in varied else set()
+                configs[arm.name] = {k: v for k, v in values.items() if k not in varied}
+        shared = set.intersection(*map(set, configs.values())) if configs else set()
+        for key in sorted(shared):
+            values = {name: config[key] for name, config in configs.items()}
+            if len({str(value) for value in values.values()}) > 1:
+                said = ", ".join(f"{name} {value}" for name, value in values.items())
+                notes.append(f"{task.name}: arms also differ in {key}: {said}")
+    return notes
 
 
 def _outdated(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -71,11 +96,18 @@ def _outdated(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+# What stands for a task of which no run has left a result.
+_NOTHING: dict[str, Any] = {
+    "metric": None,
+    "higher_is_better": True,
+    "margin": None,
+    "config": {"dataset": {}},
+}
+
+
 def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
     runs = [run for arm in task.arms.values() for run in arm.runs]
-    known = next((run.result for run in runs if run.result is not None), None)
-    if known is None:
-        return {"name": task.name, "metric": None, "arms": [], "comparisons": [], "ablations": []}
+    known = next((run.result for run in runs if run.result is not None), _NOTHING)
     sign = 1.0 if known["higher_is_better"] else -1.0
     worst = _worst(task, known["metric"], sign)
     arms = [_arm(arm, sign, worst) for arm in task.arms.values()]
@@ -88,14 +120,14 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
     ]
     margin = known["margin"] if task.margin is None else task.margin
     for comparison in comparisons:
-        comparison |= {"margin": margin, "ceiling": known["ceiling"], "sign": sign}
+        comparison |= {"margin": margin, "ceiling": known.get("ceiling"), "sign": sign}
     return {
         "name": task.name,
         "metric": known["metric"],
         "higher_is_better": known["higher_is_better"],
         "margin": margin,
         "chance": completed[0]["chance"] if completed else {},
-        "ceiling": known["ceiling"],
+        "ceiling": known.get("ceiling"),
         "dataset": known["config"]["dataset"],
         "arms": arms,
         "comparisons": comparisons,
@@ -104,7 +136,7 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
     }
 
 
-def _worst(task: TaskRuns, metric: str, sign: float) -> float | None:
+def _worst(task: TaskRuns, metric: str | None, sign: float) -> float | None:
     """The score of a diverged evaluation run: the worst that was seen, chance included.
 
     A metric like the squared error has no worst value, and an infinite one has no mean.
@@ -114,7 +146,7 @@ def _worst(task: TaskRuns, metric: str, sign: float) -> float | None:
         score = run.score("test")
         if score is not None and run.result is not None:
             seen.append(score)
-            if metric in run.result["chance"]:
+            if metric is not None and metric in run.result["chance"]:
                 seen.append(run.result["chance"][metric])
     return min(seen, key=lambda score: sign * score, default=None)
 
@@ -135,7 +167,7 @@ def _arm(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any]:
             "values": trial.values,
             "seeds": [run.seed for run in trial.runs],
             "scores": [run.score("valid") for run in trial.runs],
-            "mean": trial.mean_validation(),
+            "mean": trial.mean_validation(arm.shared_seeds),
             "status": dict(Counter(run.status for run in trial.runs)),
         }
         for trial in arm.trials
@@ -284,6 +316,9 @@ def _pairs(
         name: {run.seed: run for run in task.arms[name].evaluation} for name in (idea, baseline)
     }
     pairs, gaps, commands = [], [], []
+    diverged = {
+        name: sum(run.status == DIVERGED for run in runs.values()) for name, runs in sides.items()
+    }
     for seed in sorted(set(sides[idea]) | set(sides[baseline])):
         scores = {}
         for name, runs in sides.items():
@@ -305,6 +340,7 @@ def _pairs(
         "baseline": baseline,
         "pairs": pairs,
         "gaps": gaps,
+        "diverged": diverged,
         "commands": list(dict.fromkeys(filter(None, commands))),
     }
 
@@ -314,9 +350,11 @@ def _fill(study: StudyRuns, run: Run | None, others: Sequence[Run], seed: int) -
     if study.planned:
         return f"{study.command} rerun=failed"
     source = run or (others[0] if others else None)
-    if source is None:
+    texts = [] if source is None else _recorded_arguments(source)
+    # A comparison's run is made by its comparison only.
+    if not texts or any(text.startswith("sweep=") for text in texts):
         return ""
-    texts = [text for text in _recorded_arguments(source) if not text.startswith("seed=")]
+    texts = [text for text in texts if not text.startswith("seed=")]
     retry = ["rerun=failed"] if run is not None else []
     return shlex.join(["mixbench", *texts, f"seed={seed}", *retry])
 
@@ -333,40 +371,49 @@ def _recorded_arguments(run: Run) -> list[str]:
 
 
 def _judge(study: StudyRuns, comparisons: Sequence[dict[str, Any]]) -> None:
-    """Statistics and outcome of every comparison, p adjusted over all of the study."""
-    whole = [each for each in comparisons if each["pairs"] and not each["gaps"]]
-    p_values = [sign_flip_p(_differences(each)) for each in whole]
-    adjusted = holm(np.array(p_values)) if whole else np.array([])
-    for comparison in comparisons:
-        comparison["outcome"] = "incomplete"
-        comparison["qualifiers"] = []
-    for comparison, p, p_adjusted in zip(whole, p_values, adjusted, strict=True):
+    """Statistics and outcome of every comparison.
+
+    p is adjusted over all comparisons of the study; those that lack pairs count with p = 1, so that
+    a run that is lost makes no other verdict easier.
+    """
+    p_values = [sign_flip_p(_differences(each)) if _is_whole(each) else 1.0 for each in comparisons]
+    adjusted = holm(np.array(p_values)) if comparisons else np.array([])
+    for comparison, p, p_adjusted in zip(comparisons, p_values, adjusted, strict=True):
+        comparison |= {"outcome": "incomplete", "qualifiers": []}
+        if not _is_whole(comparison):
+            continue
         differences = _differences(comparison)
+        idea, baseline = comparison["idea"], comparison["baseline"]
         found = verdict(
             differences,
             margin=comparison["margin"],
             p_adjusted=float(p_adjusted),
-            idea_scores=np.array([pair[comparison["idea"]] for pair in comparison["pairs"]]),
-            baseline_scores=np.array(
-                [pair[comparison["baseline"]] for pair in comparison["pairs"]]
-            ),
+            idea_scores=np.array([pair[idea] for pair in comparison["pairs"]]),
+            baseline_scores=np.array([pair[baseline] for pair in comparison["pairs"]]),
             ceiling=comparison["ceiling"],
             higher_is_better=comparison["sign"] > 0,
-            comparisons=len(whole),
+            comparisons=len(comparisons),
         )
+        # The score that stands for a diverged run is the worst that was seen; how much worse it
+        # really is nobody knows, so an idea that diverges beats nothing.
+        vetoed = found.outcome == "beats" and comparison["diverged"][idea] > 0
         comparison |= {
-            "outcome": found.outcome,
+            "outcome": "inconclusive" if vetoed else found.outcome,
             "qualifiers": list(found.qualifiers),
             "d": float(found.d),
             "interval": [_finite(end) for end in found.interval],
             "p": float(p),
             "p_adjusted": float(p_adjusted),
-            "comparisons_in_study": len(whole),
+            "comparisons_in_study": len(comparisons),
             "probability_of_improvement": float(found.probability_of_improvement),
             "effect_size": _finite(effect_size(differences)),
             "iqm_difference": float(interquartile_mean(differences)),
             "seeds_needed": found.seeds_needed,
         }
+
+
+def _is_whole(comparison: Mapping[str, Any]) -> bool:
+    return bool(comparison["pairs"]) and not comparison["gaps"]
 
 
 def _differences(comparison: Mapping[str, Any]) -> np.ndarray:
@@ -401,6 +448,8 @@ def _headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str,
     (arm,) = [each for each in task["arms"] if each["name"] == idea]
     signature = arm["signature"]
     mechanism = f"mechanism {signature['outcome']}"
+    if 0 < signature["models"] < len(arm["evaluation"]):
+        mechanism += f" on {signature['models']} of {len(arm['evaluation'])} models"
     if signature["failing"]:
         mechanism += f" ({', '.join(signature['failing'])})"
     outcome = {
@@ -411,22 +460,22 @@ def _headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str,
         "incomplete": "no verdict",
     }[comparison["outcome"]]
     outcome = ", ".join([outcome, *comparison["qualifiers"]])
+    count = len(comparison["pairs"])
     if comparison["outcome"] == "incomplete":
         detail = f"{len(comparison['gaps'])} runs missing or failed"
+        if not comparison["gaps"]:
+            detail = "nothing has been evaluated"
     else:
         low, high = comparison["interval"]
         detail = (
             f"d = {_signed(comparison['d'])}, 95 % CI [{_signed(low)}, {_signed(high)}], "
-            f"p = {comparison['p_adjusted']:.3g}, {len(comparison['pairs'])} seeds"
+            f"p = {comparison['p_adjusted']:.3g}, {count} seeds"
         )
+    for name, lost in comparison["diverged"].items():
+        if lost:
+            detail += f"; {name} diverged at {lost}"
     if comparison["outcome"] == "inconclusive":
-        needed = comparison["seeds_needed"]
-        detail += (
-            f"; {needed - len(comparison['pairs'])} more seeds for a verdict: "
-            f"sweep.eval_seeds={needed}"
-            if needed
-            else f"; a verdict would take more than {MAX_SEEDS} seeds"
-        )
+        detail += _advice(study, comparison)
     place = f" on {task['name']}" if len(study.tasks) > 1 else ""
     return {
         "idea": idea,
@@ -435,6 +484,20 @@ def _headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str,
         "outcome": comparison["outcome"],
         "headline": f"{idea} vs {baseline}{place}: {mechanism}, {outcome} ({detail})",
     }
+
+
+def _advice(study: StudyRuns, comparison: Mapping[str, Any]) -> str:
+    """How many more seeds a verdict would take."""
+    needed, seeds = comparison["seeds_needed"], [pair["seed"] for pair in comparison["pairs"]]
+    if comparison["diverged"][comparison["idea"]]:
+        return "; an idea that diverges beats nothing"
+    if len(seeds) < 2:
+        return "; one seed tells nothing of the spread"
+    if needed is None:
+        return f"; a verdict would take more than {MAX_SEEDS} seeds"
+    counted = seeds == list(range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + len(seeds)))
+    how = f": sweep.eval_seeds={needed}" if study.planned and counted else ""
+    return f"; {needed - len(seeds)} more seeds for a verdict{how}"
 
 
 def _ablations(
@@ -448,9 +511,8 @@ def _ablations(
     for name, runs in task.ablations.items():
         scores = {run.seed: _judged(run, worst) for run in runs}
         differences = [
-            sign * (score - other)
+            None if score is None or (other := whole.get(seed)) is None else sign * (score - other)
             for seed, score in scores.items()
-            if score is not None and (other := whole.get(seed)) is not None
         ]
         out.append(
             {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -14,15 +16,22 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from mixbench.collect import MISSING, TaskRuns, sweep_study
-from mixbench.config import Settings
+from mixbench.config import Settings, check
 from mixbench.errors import RunsFailed, SettingError
-from mixbench.records import COMPLETED, RunFolder, config_folders, folder_of, write_json
-from mixbench.study import Arm, PlannedRun, Study
+from mixbench.records import (
+    FAILED,
+    RunFolder,
+    config_folders,
+    folder_of,
+    make_folder,
+    write_json,
+)
+from mixbench.study import Arm, PlannedRun, Study, override_key
 from mixbench.summary import make_console, plan_table
-from mixbench.sweeper import CheckedSweeper, relative_record, single_values
+from mixbench.sweeper import CheckedSweeper, GridSweeper, relative_record, single_values
 
 # What names or repeats a comparison's runs, rather than describing it.
-_OWN_ARGUMENTS = ("rerun", "sweep.out")
+_OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
 
 
 class ComparisonSweeper(CheckedSweeper):
@@ -40,22 +49,20 @@ class ComparisonSweeper(CheckedSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         started, clock = datetime.now(timezone.utc), time.perf_counter()
         choices = self.base.hydra.runtime.choices
-        if self.base.sweep is None:
-            raise SettingError(
-                "sweep", expected="a comparison (a YAML with the key sweep)", got=choices.sweep
-            )
         node = OmegaConf.to_container(self.base.sweep, resolve=True)
         assert isinstance(node, dict)
         described = {str(key): value for key, value in node.items()}
         self.study = Study(str(choices.sweep), described, str(choices.dataset))
         self.arguments = self._allowed(arguments)
-        settings = self._check_all()
+        self._composed: dict[tuple[str, ...], tuple[Settings, bool]] = {}
+        self._check_all()
         console = make_console()
         if node["preview"]:
             console.print(plan_table(self.study))
             return None
+        if node["out"] is not None:
+            make_folder(Path(node["out"]), key="sweep.out")
         self.folder = self.new_folder(self.study.name)
-        self.settings = settings
         self.planned: list[tuple[PlannedRun, RunFolder]] = []
         self.content: dict[str, Any] = {
             "kind": "comparison",
@@ -64,7 +71,7 @@ class ComparisonSweeper(CheckedSweeper):
             "launcher": str(choices["hydra/launcher"]),
             "started": started.isoformat(timespec="seconds"),
             "wall_seconds": None,
-            "study": self.study.description(),
+            "study": {**self.study.description(), "changed": self._changes(arguments)},
         }
         for wave in self.study.selection_waves():
             self._select(wave)
@@ -92,33 +99,73 @@ class ComparisonSweeper(CheckedSweeper):
                 )
         return list(arguments)
 
+    def _changes(self, arguments: Sequence[str]) -> list[str]:
+        """Overrides that change what the sweep's YAML describes."""
+        keys = ("sweep", "output_dir", "device", "threads", *_OWN_ARGUMENTS)
+        return [text for text in arguments if override_key(text) not in keys]
+
     def _own(self, arguments: Sequence[str]) -> list[str]:
         """The command line that describes this comparison, launcher included."""
         hydra = OmegaConf.to_container(self.base.hydra.overrides.hydra)
         assert isinstance(hydra, list)
         extra = [text for text in hydra if not text.startswith(("hydra.mode=", "hydra.sweep."))]
-        kept = [text for text in arguments if text.partition("=")[0] not in _OWN_ARGUMENTS]
+        kept = [text for text in arguments if override_key(text) not in _OWN_ARGUMENTS]
         return [*config_folders(self.base.hydra), *kept, *extra]
 
-    def _check_all(self) -> dict[tuple[str, ...], Settings]:
-        """Settings of every distinct configuration, by its overrides.
+    def _check_all(self) -> None:
+        """Build every distinct configuration, and see that each arm's trials really differ.
 
         Inherited values are not known yet: the first of the other arm's grid stands for them.
         """
-        checked = {}
         for task in self.study.tasks.values():
             first: dict[str, dict[str, Any]] = {}
             for wave in self.study.selection_waves():
                 for arm in wave:
                     runs = self.study.selection_runs(task, arm, first)
                     first[arm.name] = dict(runs[0].values)
+                    self._check_trials(arm, [run for run in runs if run.seed == runs[0].seed])
                     if arm.name == self.study.ideas[0]:
-                        runs += self.study.ablation_runs(task, arm, first[arm.name])
-                    for run in runs:
-                        key = _configuration(run)
-                        if key not in checked:
-                            checked[key] = self.compose([*self.arguments, *run.overrides])
-        return checked
+                        for run in self.study.ablation_runs(task, arm, first[arm.name]):
+                            self._settings(run)
+
+    def _check_trials(self, arm: Arm, runs: Sequence[PlannedRun]) -> None:
+        """Refuse trials that train the same thing: they would pad the arm's budget."""
+        seen: dict[str, Mapping[str, Any]] = {}
+        for run in runs:
+            settings = self._settings(run).identifying()
+            # These act through the groups that interpolate them, and only there.
+            effective = {k: v for k, v in settings.items() if k not in ("lr", "weight_decay")}
+            text = json.dumps(effective, sort_keys=True)
+            if text in seen:
+                raise SettingError(
+                    f"sweep.arms.{arm.name}.grid",
+                    expected="trials that differ in what is trained",
+                    got=f"{dict(seen[text])} and {dict(run.values)}, which do not",
+                )
+            seen[text] = run.values
+
+    def _settings(self, run: PlannedRun) -> Settings:
+        """A run's settings; each configuration is composed and built once, whatever the seed."""
+        key = run.overrides[:-2]  # all but the seed and whether test is read
+        if key not in self._composed:
+            texts = [*self.arguments, *run.overrides]
+            try:
+                cfg = self.compose(texts)
+                by_seed = re.search(r"\$\{[^}]*\b(seed|test)\b", OmegaConf.to_yaml(cfg)) is not None
+                self._composed[key] = (self.build(cfg, texts), by_seed)
+            except SettingError as error:
+                where = f"in task {run.task}, arm {run.arm}"
+                raise SettingError(
+                    error.key,
+                    expected=error.expected,
+                    got=error.got,
+                    fix=f"{error.fix} ({where})" if error.fix else where,
+                ) from error
+        settings, by_seed = self._composed[key]
+        if by_seed:  # the user's configuration makes more of the seed than the seed itself
+            texts = [*self.arguments, *run.overrides]
+            return check(self.compose(texts), texts)
+        return replace(settings, seed=run.seed, test=run.overrides[-1] == "test=true")
 
     def _select(self, wave: Sequence[Arm]) -> None:
         runs = []
@@ -132,7 +179,7 @@ class ComparisonSweeper(CheckedSweeper):
         if unfinished:
             raise RunsFailed(
                 f"{len(unfinished)} selection runs left no record, so that nothing can be chosen; "
-                "the same command runs them"
+                f"the same command runs them{self.cause()}"
             )
 
     def _evaluate(self) -> None:
@@ -150,23 +197,17 @@ class ComparisonSweeper(CheckedSweeper):
         self._run(runs, "evaluation", "evaluation of the chosen configurations")
 
     def _run(self, runs: Sequence[PlannedRun], stage: str, title: str) -> None:
-        new = [(run, self._folder(run)) for run in runs]
+        new = [(run, folder_of(self._settings(run))) for run in runs]
         first = len(self.planned)
         self.planned += new
         self._write(stage)
         jobs = [([*self.arguments, *run.overrides], folder) for run, folder in new]
         self.launch(jobs, first, title)
 
-    def _folder(self, run: PlannedRun) -> RunFolder:
-        key = _configuration(run)
-        if key not in self.settings:  # inherited values, now known
-            self.settings[key] = self.compose([*self.arguments, *run.overrides])
-        settings = replace(self.settings[key], seed=run.seed, test=run.overrides[-1] == "test=true")
-        return folder_of(settings)
-
     def _write(self, stage: str, wall_seconds: float | None = None) -> None:
         self.content["stage"] = stage
         self.content["wall_seconds"] = wall_seconds
+        self.content["launched"] = self.launched
         self.content["runs"] = [
             {**run.as_dict(), "record": relative_record(folder), "identity": folder.identity}
             for run, folder in self.planned
@@ -174,14 +215,15 @@ class ComparisonSweeper(CheckedSweeper):
         write_json(self.folder / "sweep.json", self.content)
 
     def _raise_for_lost(self) -> None:
+        """Diverged runs are results, and the report tells of them; others leave a gap."""
         results = [folder.read_result() for _, folder in self.planned]
         states = [MISSING if result is None else result["status"] for result in results]
-        lost = [state for state in states if state != COMPLETED]
+        lost = [state for state in states if state in (FAILED, MISSING)]
         if lost:
             counts = ", ".join(f"{lost.count(state)} {state}" for state in sorted(set(lost)))
             raise RunsFailed(
-                f"{len(lost)} of {len(states)} runs did not complete ({counts}); "
-                f"`{self.content['command']} rerun=failed` retries those that failed"
+                f"{len(lost)} of {len(states)} runs have no result ({counts}); "
+                f"`{self.content['command']} rerun=failed` makes them{self.cause()}"
             )
 
 
@@ -195,6 +237,21 @@ def _chosen_values(task: TaskRuns) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _configuration(run: PlannedRun) -> tuple[str, ...]:
-    """All of a run but its seed and whether it reads test."""
-    return run.overrides[:-2]
+class MixbenchSweeper(CheckedSweeper):
+    """A comparison where `sweep` describes one, else the grid of all choices.
+
+    Args:
+        params: A grid's choices from the configuration.
+    """
+
+    def __init__(self, params: dict[str, str] | None) -> None:
+        self.params = params
+
+    def sweep(self, arguments: list[str]) -> Any:
+        sweeper: CheckedSweeper = (
+            GridSweeper(self.params) if self.base.sweep is None else ComparisonSweeper()
+        )
+        sweeper.setup(
+            hydra_context=self.context, task_function=self.task_function, config=self.base
+        )
+        return sweeper.sweep(arguments)

@@ -50,6 +50,14 @@ _PRESENTATION = {
 }
 
 
+_RESULT_KEYS = {
+    "status", "reason", "seed", "started", "config", "code_version", "device", "threads",
+    "machine", "versions", "metric", "higher_is_better", "margin", "parameters", "metrics",
+    "seconds",
+}  # fmt: skip
+_COMPLETED_KEYS = {"chance", "n_cells", "state_size", "state_held", "operations", "signature"}
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """One run's folder, existing or not."""
@@ -78,13 +86,12 @@ class RunFolder:
         return self.path / ".lock"
 
     def read_result(self) -> dict[str, Any] | None:
-        """The result, or None where the run has none."""
+        """The result, or None where the run has none, or one that cannot be read as a result."""
         try:
             result = json.loads(self.result.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        assert isinstance(result, dict)
-        return result
+        return result if _is_result(result) else None
 
     def create(self) -> None:
         """Make the folder.
@@ -93,6 +100,21 @@ class RunFolder:
             SettingError: It cannot be made or written to.
         """
         make_folder(self.path)
+
+
+def _is_result(content: Any) -> bool:
+    """Whether what was read has the parts that every result has, and completed ones besides."""
+    if not isinstance(content, dict) or not content.keys() >= _RESULT_KEYS:
+        return False
+    config = content["config"]
+    return (
+        isinstance(config, dict)
+        and all(
+            isinstance(config.get(group), dict) and isinstance(config[group].get("_target_"), str)
+            for group in ("dataset", "mixer")
+        )
+        and (content["status"] != COMPLETED or content.keys() >= _COMPLETED_KEYS)
+    )
 
 
 def redone(result: Mapping[str, Any] | None, rerun: str) -> bool:

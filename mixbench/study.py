@@ -11,17 +11,23 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from mixbench.errors import SettingError, nearest
+from mixbench.errors import SettingError, nearest, unknown_key
 
 # Evaluation seeds given as a number start here: more of them keep the old ones, and none is a
 # selection seed.
 FIRST_EVALUATION_SEED = 1000
 
 SELECTION, EVALUATION, ABLATION = "selection", "evaluation", "ablation"
+
+# Which run it is; and what all arms of a task have to share to be paired by seed.
+_ROLES = ("mixer", "mixer._target_", "seed", "test", "sweep")
+_PAIRED = (*_ROLES, "dataset", "batch_size", "epochs", "steps")
+# Words that Hydra reads as something else than a string.
+_WORDS = ("null", "true", "false", "inf", "nan")
 
 
 @dataclass
@@ -50,11 +56,13 @@ class TaskSchema:
         overrides: What makes it, as typed on the command line: `dataset=mqar`, `steps=800`.
         margin: The smallest difference that matters in it; the study's if None.
         ablations: Whether the study's ablations run on it.
+        note: What a reader of its results has to know.
     """
 
     overrides: list[str] = field(default_factory=list)
     margin: float | None = None
     ablations: bool = True
+    note: str = ""
 
 
 @dataclass
@@ -149,6 +157,7 @@ class Task:
     overrides: tuple[str, ...]
     margin: float | None
     ablations: bool
+    note: str
 
 
 class Study:
@@ -165,6 +174,9 @@ class Study:
 
     def __init__(self, name: str, node: Mapping[str, Any], dataset: str) -> None:
         self.name = name
+        for key in node:
+            if key not in _keys_of(ComparisonSchema):
+                raise unknown_key(f"sweep.{key}", _keys_of(ComparisonSchema))
         self.title = str(node["title"])
         self.published: str | None = node["published"]
         self.source: str | None = node["source"]
@@ -172,13 +184,17 @@ class Study:
         if not self.arms:
             raise SettingError("sweep.arms", expected="at least two arms", got="none")
         ideas = node["idea"]
-        self.ideas = [ideas] if isinstance(ideas, str) else list(ideas)
+        if not isinstance(ideas, (str, list)):
+            raise SettingError("sweep.idea", expected="an arm, or a list of arms", got=ideas)
+        self.ideas = [ideas] if isinstance(ideas, str) else ideas
         self.baselines = list(node["baselines"])
         for key, names in (("sweep.idea", self.ideas), ("sweep.baselines", self.baselines)):
             if not names or names == [""]:
                 raise SettingError(key, expected=f"one of {', '.join(self.arms)}", got="nothing")
             for arm in names:
                 self._known(key, arm)
+            if len(set(names)) < len(names):
+                raise SettingError(key, expected="different arms", got=", ".join(names))
         both = set(self.ideas) & set(self.baselines)
         if both:
             raise SettingError(
@@ -190,9 +206,10 @@ class Study:
                 tuple(task["overrides"]),
                 _margin(f"sweep.tasks.{name}", task),
                 task["ablations"],
+                task["note"],
             )
             for name, task in node["tasks"].items()
-        } or {dataset: Task(dataset, (), None, True)}
+        } or {dataset: Task(dataset, (), None, True, "")}
         self.margin = _margin("sweep", node)
         self.selection_seeds = _seeds("sweep.selection_seeds", node["selection_seeds"], 0)
         self.eval_seeds = _seeds("sweep.eval_seeds", node["eval_seeds"], FIRST_EVALUATION_SEED)
@@ -212,6 +229,7 @@ class Study:
                 got=count,
             )
         self.ablation_seeds = self.eval_seeds[:count]
+        self._check_overrides()
         self._check_inheritance()
         self.unequal_budget = self._check_budgets(node["unequal_budget"])
 
@@ -283,6 +301,7 @@ class Study:
             "arms": {arm.name: dict(arm.inherit) for arm in self.arms.values()},
             "trials": {arm.name: len(arm.trials) for arm in self.arms.values()},
             "unequal_budget": self.unequal_budget,
+            "task_notes": {task.name: task.note for task in self.tasks.values() if task.note},
             "ablations": {name: list(texts) for name, texts in self.ablations.items()},
             "published": self.published,
             "source": self.source,
@@ -290,14 +309,15 @@ class Study:
 
     def decided_keys(self) -> set[str]:
         """Settings that the description decides, which the command line may not."""
-        keys = {"mixer", "seed", "test"}
+        keys = {"mixer", "mixer._target_", "seed", "test"}
         texts = [
             text for part in (self.arms, self.tasks) for x in part.values() for text in x.overrides
         ]
-        keys.update(text.lstrip("+~").partition("=")[0] for text in texts)
+        keys.update(map(override_key, texts))
         for arm in self.arms.values():
             keys.update([*arm.grid, *arm.inherit])
-        return keys
+        # What acts through another key only is decided there.
+        return keys | {f"optimizer.{key}" for key in keys & {"lr", "weight_decay"}}
 
     def _run(
         self,
@@ -329,6 +349,18 @@ class Study:
                 got=arm,
                 fix=nearest(str(arm), self.arms),
             )
+
+    def _check_overrides(self) -> None:
+        """Arms differ in their mixers; what would break the pairing or the roles is refused."""
+        for arm in self.arms.values():
+            place = f"sweep.arms.{arm.name}"
+            _refuse(f"{place}.overrides", map(override_key, arm.overrides), _PAIRED)
+            _refuse(f"{place}.grid", arm.grid, _PAIRED)
+            _refuse(f"{place}.inherit", arm.inherit, _PAIRED)
+        for name, texts in self.ablations.items():
+            _refuse(f"sweep.ablations.{name}", map(override_key, texts), _PAIRED)
+        for task in self.tasks.values():
+            _refuse(f"sweep.tasks.{task.name}", map(override_key, task.overrides), _ROLES)
 
     def _check_inheritance(self) -> None:
         for arm in self.arms.values():
@@ -376,6 +408,11 @@ def inherited(arm: Arm, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, An
     return {key: chosen[other][key] for key, other in arm.inherit.items()}
 
 
+def override_key(text: str) -> str:
+    """The key of an override as it is typed: `+mixer.x=3` -> `mixer.x`."""
+    return text.lstrip("+~").partition("=")[0].partition("@")[0]
+
+
 def as_override(value: Any) -> str:
     """A value as Hydra's override grammar reads it back."""
     if value is None:
@@ -384,10 +421,28 @@ def as_override(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(as_override, value))}]"
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+    if isinstance(value, str) and (
+        not re.fullmatch(r"[A-Za-z_][\w./-]*", value) or value.lower() in _WORDS
+    ):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"
     return str(value)
+
+
+def _refuse(place: str, keys: Iterable[str], refused: Sequence[str]) -> None:
+    """Refuse keys, and those below them in the configuration."""
+    for key in keys:
+        if key in refused or (key.startswith(("dataset.", "dataset/")) and "dataset" in refused):
+            raise SettingError(
+                place,
+                expected="settings that leave data, training length and roles as they are",
+                got=key,
+                fix="what all arms share belongs to the task, a mixer to sweep.arms.ARM.mixer",
+            )
+
+
+def _keys_of(schema: type[Any]) -> list[str]:
+    return [each.name for each in fields(schema)]
 
 
 def _items(node: Mapping[str, Any]) -> tuple[list[str], list[Any]]:

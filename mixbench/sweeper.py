@@ -10,11 +10,12 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobStatus
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from mixbench.config import Settings, check, typed_overrides
+from mixbench.config import Settings, check
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.progress import sweep_display
 from mixbench.records import RunFolder, folder_of, make_folder, redone, write_json
@@ -32,11 +33,20 @@ class CheckedSweeper(Sweeper):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
+        self.launched = 0
+        self.raised: list[BaseException] = []
         self.context = hydra_context
         self.task_function = task_function
         self.base = config
 
-    def compose(self, overrides: Sequence[str]) -> Settings:
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """A job's configuration, without the `hydra` node."""
+        cfg = self.context.config_loader.load_sweep_config(self.base, list(overrides))
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return cfg
+
+    def build(self, cfg: DictConfig, overrides: Sequence[str]) -> Settings:
         """A job's settings, built once to see that its constructors accept them.
 
         Raises:
@@ -44,11 +54,7 @@ class CheckedSweeper(Sweeper):
         """
         from mixbench.experiment import Experiment
 
-        cfg = self.context.config_loader.load_sweep_config(self.base, list(overrides))
-        typed = typed_overrides(cfg.hydra)
-        with open_dict(cfg):
-            del cfg["hydra"]
-        settings = check(cfg, typed)
+        settings = check(cfg, overrides)
         Experiment(settings)
         return settings
 
@@ -87,7 +93,29 @@ class CheckedSweeper(Sweeper):
             hydra_context=self.context, task_function=self.task_function, config=self.base
         )
         with sweep_display(make_console(), title, [folder for _, folder in jobs]):
-            return launcher.launch([list(texts) for texts, _ in jobs], initial_job_idx=first)
+            try:
+                returns = launcher.launch([list(texts) for texts, _ in jobs], initial_job_idx=first)
+            except Exception as error:
+                # A worker that was killed, or ran out of memory, takes the launcher down with it.
+                if not type(error).__module__.startswith(("joblib", "concurrent")):
+                    raise
+                raise RunsFailed(
+                    f"a worker died ({type(error).__name__}), its runs are lost and the others "
+                    "kept; the same command goes on"
+                ) from error
+        self.launched += len(jobs)
+        self.raised += [
+            each._return_value
+            for each in returns
+            if each.status == JobStatus.FAILED and not isinstance(each._return_value, RunsFailed)
+        ]
+        return returns
+
+    def cause(self) -> str:
+        """What the first job raised, for a message about runs that left no record."""
+        if not self.raised:
+            return ""
+        return f" (the first raised {type(self.raised[0]).__name__}: {self.raised[0]})"
 
 
 class GridSweeper(CheckedSweeper):
@@ -109,7 +137,14 @@ class GridSweeper(CheckedSweeper):
         texts = [f"{key}={value}" for key, value in self.params.items()] + arguments
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         (jobs,) = BasicSweeper.split_arguments(parser.parse_overrides(texts), None)
-        folders = [folder_of(self.compose(overrides)) for overrides in jobs]
+        folders = []
+        for overrides in jobs:
+            cfg = self.compose(overrides)
+            if cfg.sweep is not None:
+                raise SettingError(
+                    "sweep", expected="a comparison by itself, without -m", got=" ".join(overrides)
+                )
+            folders.append(folder_of(self.build(cfg, overrides)))
 
         sweep_folder = self.new_folder("grid")
         returns = self.launch(list(zip(jobs, folders, strict=True)), 0, f"{len(jobs)} runs")

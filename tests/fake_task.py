@@ -45,12 +45,17 @@ gain: 1.0
 """
         for name in ("Plain", "Twin", "First", "Broken")
     },
+    "mixer/seeded.yaml": """
+# A mixer that is another one for every seed.
+defaults:
+  - first
+gain: ${seed}
+""",
     "sweep/known.yaml": """
 # @package _global_
 # A comparison with known verdicts.
 defaults:
   - override /dataset: first_token
-  - override /hydra/sweeper: comparison
 sweep:
   title: Known answers
   idea: [first, twin, broken]
@@ -74,7 +79,6 @@ hydra:
 # The same task with two arms and few seeds.
 defaults:
   - override /dataset: first_token
-  - override /hydra/sweeper: comparison
 sweep:
   idea: first
   baselines: [plain]

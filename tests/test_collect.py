@@ -127,12 +127,25 @@ def test_the_command_names_the_users_own_configuration(tmp_path):
     ]
 
 
-def test_trials_that_lack_a_seed_are_not_chosen(tmp_path):
+def test_only_seeds_that_all_trials_ran_choose(tmp_path):
     for seed in range(3):
         fabricate(tmp_path, "attention", seed, valid=0.3, lr=1e-3)
     fabricate(tmp_path, "attention", 0, valid=0.9, lr=1e-2)
-    (arm,) = arms(report(tmp_path)).values()
-    assert arm["evaluated"] == {"lr": 1e-3}
+    study = report(tmp_path)
+    (arm,) = arms(study).values()
+    assert arm["evaluated"] == {"lr": 1e-2}
+    assert "mqar, attention: trials differ in their seeds, only seeds 0 choose" in study["notes"]
+    assert [trial["mean"] for trial in arm["trials"]] == [pytest.approx(0.3), 0.9]
+
+
+def test_trials_without_a_common_seed_choose_nothing(tmp_path):
+    fabricate(tmp_path, "attention", 0, lr=1e-3)
+    fabricate(tmp_path, "attention", 1, lr=1e-2)
+    fabricate(tmp_path, "local", 0)
+    study = report(tmp_path)
+    assert "mqar, attention: trials differ in their seeds, nothing can be chosen" in study["notes"]
+    assert arms(study)["attention"]["evaluated"] is None
+    assert study["tasks"][0]["comparisons"][0]["outcome"] == "incomplete"
 
 
 def test_runs_without_a_test_split_select_and_the_others_judge(tmp_path):
@@ -145,6 +158,108 @@ def test_runs_without_a_test_split_select_and_the_others_judge(tmp_path):
     assert arm["evaluated"] == {"lr": 1e-2}
     assert [run["seed"] for run in arm["evaluation"]] == [1000, 1001]
     assert not [note for note in study["notes"] if "also judge" in note]
+
+
+def test_selection_and_evaluation_on_the_same_seeds_is_said(tmp_path):
+    for lr, valid in ((1e-3, 0.3), (1e-2, 0.6)):
+        fabricate(tmp_path, "attention", 0, valid, lr=lr, reads_test=False)
+    fabricate(tmp_path, "attention", 0, 0.6, 0.7, lr=1e-2)
+    assert [note for note in report(tmp_path)["notes"] if "also judge" in note]
+
+
+def test_arms_that_differ_in_more_than_their_mixer_are_said(tmp_path):
+    fabricate(tmp_path, "attention", steps=2, lr=1e-3)
+    fabricate(tmp_path, "attention", steps=2, lr=1e-2)
+    fabricate(tmp_path, "local", steps=6, lr=1e-3)
+    notes = report(tmp_path)["notes"]
+    assert "mqar: arms also differ in steps: local 6, attention 2" in notes
+    assert not [note for note in notes if "differ in lr" in note]
+
+
+def test_a_lost_run_makes_no_other_verdict_easier(tmp_path):
+    """Five seeds of one better task: p = 1/32 alone, but three comparisons were asked for."""
+    for pairs in (2, 4, 8):
+        for seed in range(5):
+            data = {"num_pairs": pairs}
+            fabricate(tmp_path, "attention", seed, 0.5, 0.5, dataset=data)
+            lost = pairs > 2 and seed == 0
+            status = "failed" if lost else "completed"
+            fabricate(tmp_path, "local", seed, 0.5, 0.9, dataset=data, status=status)
+    first, second, third = (t["comparisons"][0] for t in report(tmp_path)["tasks"])
+    assert first["p_adjusted"] == pytest.approx(3 / 32)
+    assert first["outcome"] != "beats"
+    assert second["outcome"] == third["outcome"] == "incomplete"
+
+
+def test_an_idea_that_diverges_beats_nothing(tmp_path):
+    for seed in range(8):
+        fabricate(tmp_path, "attention", seed, 0.5, 0.13)
+        fabricate(tmp_path, "local", seed, 0.5, 0.9, status="diverged" if not seed else "completed")
+    study = report(tmp_path)
+    (comparison,) = study["tasks"][0]["comparisons"]
+    assert comparison["p_adjusted"] <= 0.05
+    assert comparison["diverged"] == {"local": 1, "attention": 0}
+    assert comparison["outcome"] == "inconclusive"
+    headline = study["tasks"][0]["verdicts"][0]["headline"]
+    assert "local diverged at 1; an idea that diverges beats nothing" in headline
+
+
+def test_one_seed_gets_no_advice(tmp_path):
+    for mixer in ("attention", "local"):
+        fabricate(tmp_path, mixer)
+    headline = report(tmp_path)["tasks"][0]["verdicts"][0]["headline"]
+    assert headline.endswith("1 seeds; one seed tells nothing of the spread)")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"status": "completed"}', '"x"'])
+def test_a_result_that_cannot_be_read_is_named_and_left_out(tmp_path, text):
+    fabricate(tmp_path)
+    broken = fabricate(tmp_path, seed=1)
+    (broken / "result.json").write_text(text)
+    study = report(tmp_path)
+    assert study["environment"]["runs"] == {"completed": 1}
+    assert f"results that cannot be read, left out: {broken.name}" in study["notes"]
+
+
+def test_records_from_before_there_was_a_choice_are_read(tmp_path):
+    path = fabricate(tmp_path) / "result.json"
+    result = json.loads(path.read_text())
+    del result["ceiling"], result["config"]["test"]
+    path.write_text(json.dumps(result))
+    assert arms(report(tmp_path))["attention"]["test"]["mean"] == 0.5
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"runs": 3}', '{"kind": "comparison", "runs": []}'])
+def test_a_foreign_sweep_is_left_out(tmp_path, text):
+    fabricate(tmp_path)
+    (tmp_path / "sweeps" / "x").mkdir(parents=True)
+    (tmp_path / "sweeps" / "x" / "sweep.json").write_text(text)
+    assert len(report(tmp_path)["tasks"]) == 1
+
+
+def test_knobs_that_only_some_datasets_have(tmp_path):
+    fabricate(tmp_path, dataset={"options": {"a": 1}})
+    fabricate(tmp_path, dataset={"options": {"a": 2}, "growth": 0.5})
+    fabricate(tmp_path)
+    names = [task["name"] for task in report(tmp_path)["tasks"]]
+    assert len(set(names)) == 3
+    assert "mqar, growth=0.5, options.a=2" in names
+
+
+def test_roles_that_leave_one_empty_are_refused(tmp_path):
+    grid(tmp_path, seeds=[0])
+    with pytest.raises(SettingError, match="another arm than the baseline"):
+        report(tmp_path, idea="attention")
+    planned(tmp_path / "p")
+    with pytest.raises(SettingError, match="give both --idea and --baseline"):
+        report(tmp_path / "p", idea="attention")
+    assert report(tmp_path / "p", idea="attention", baseline="laplacian")["ideas"] == ["attention"]
+
+
+def test_a_path_by_two_ways_counts_once(tmp_path):
+    fabricate(tmp_path)
+    (study,) = collect([tmp_path, tmp_path / "runs" / ".." / "runs"])
+    assert not [note for note in study.notes if "older" in note]
 
 
 def test_of_equal_settings_the_newest_record_counts(tmp_path):

@@ -86,7 +86,7 @@ def test_missing_sides_exit_with_1_after_the_report(report, outputs):
     (gone / "result.json").unlink()
     code, out, err = report(outputs, "--format", "terminal")
     assert code == 1
-    assert err == "mixbench: no verdict where pairs lack a side: 1 runs are missing or failed\n"
+    assert err == ("mixbench: 1 of 1 comparisons have no verdict: 1 runs are missing or failed\n")
     assert "no verdict" in out
     assert "mixbench mixer=laplacian lr=0.001 seed=3" in out
 
@@ -106,6 +106,14 @@ def test_a_mistake_is_one_line(report, outputs, arguments, says):
     assert code == 2
     assert re.match(f"mixbench: {says}", err), err
     assert err.count("\n") == 1
+
+
+def test_arms_on_different_tasks_are_drawn_all_the_same(report, tmp_path):
+    for pairs, mixer in ((2, "attention"), (4, "local")):
+        fabricate(tmp_path / "o", mixer, dataset={"num_pairs": pairs})
+    code, _, err = report(tmp_path / "o", "--format", "plots")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "o" / "plots" / "runs-by-num-pairs.png").exists()
 
 
 def test_unfinished_runs_only_are_a_mistake(report, outputs):

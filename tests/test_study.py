@@ -87,7 +87,8 @@ def test_equal_budgets_are_the_rule():
 def test_what_the_description_decides():
     plan = study(tasks={"co2": TaskSchema(["dataset=sequence", "+steps=5"])})
     assert plan.decided_keys() == {
-        "mixer", "seed", "test", "dataset", "steps", "lr", "mixer.sigma",
+        "mixer", "mixer._target_", "seed", "test", "dataset", "steps", "lr", "optimizer.lr",
+        "mixer.sigma",
     }  # fmt: skip
 
 
@@ -97,6 +98,37 @@ WRONG = [
     ({"idea": ""}, "sweep.idea", "got nothing"),
     ({"baselines": []}, "sweep.baselines", "got nothing"),
     ({"baselines": ["laplacian"]}, "sweep.baselines", "other arms than the idea"),
+    ({"idea": 3}, "sweep.idea", "an arm, or a list of arms"),
+    ({"idea": None}, "sweep.idea", "an arm, or a list of arms"),
+    ({"idea": ["laplacian", "laplacian"]}, "sweep.idea", "different arms"),
+    ({"baselines": ["attention", "attention"]}, "sweep.baselines", "different arms"),
+    (
+        {"arms": {"laplacian": ARM("laplacian", ["mixer=local"])}},
+        "sweep.arms.laplacian.overrides",
+        "got mixer",
+    ),
+    (
+        {"arms": {"laplacian": ARM("laplacian", ["+dataset.seq_len=8"])}},
+        "sweep.arms.laplacian.overrides",
+        "got dataset.seq_len",
+    ),
+    (
+        {"arms": {"laplacian": ARM("laplacian", ["dataset/preset=x"])}},
+        "sweep.arms.laplacian.overrides",
+        "got dataset/preset",
+    ),
+    (
+        {"arms": {"laplacian": ARM("laplacian", grid={"batch_size": [8, 16, 32]})}},
+        "sweep.arms.laplacian.grid",
+        "got batch_size",
+    ),
+    (
+        {"arms": {"laplacian": ARM("laplacian", grid={"seed": [1, 2, 3]})}},
+        "sweep.arms.laplacian.grid",
+        "got seed",
+    ),
+    ({"tasks": {"x": TaskSchema(["mixer=local"])}}, "sweep.tasks.x", "got mixer"),
+    ({"ablations": {"x": ["seed=1"]}}, "sweep.ablations.x", "got seed"),
     ({"selection_seeds": 0}, "sweep.selection_seeds", "at least 1"),
     ({"eval_seeds": "8"}, "sweep.eval_seeds", "a number of seeds"),
     ({"eval_seeds": [1, 1]}, "sweep.eval_seeds", "different ones"),
@@ -145,6 +177,11 @@ WRONG = [
 ]
 
 
+def test_an_unknown_key_is_refused():
+    with pytest.raises(SettingError, match="did you mean 'eval_seeds'"):
+        Study("test", described() | {"eval_seed": 3}, "sequence")
+
+
 @pytest.mark.parametrize(("changes", "key", "says"), WRONG)
 def test_a_wrong_description_names_its_key(changes, key, says):
     with pytest.raises(SettingError) as caught:
@@ -155,7 +192,24 @@ def test_a_wrong_description_names_its_key(changes, key, says):
 
 @pytest.mark.parametrize(
     "value",
-    [1, 0.0015, 1e-30, True, None, "plain", "two words", "it's", "a,b", "", [1, None, "x y"]],
+    [
+        1,
+        0.0015,
+        1e-30,
+        True,
+        None,
+        "plain",
+        "two words",
+        "it's",
+        "a,b",
+        "",
+        [1, None, "x y"],
+        "null",
+        "True",
+        "inf",
+        "NaN",
+        "1e3",
+    ],
 )
 def test_values_survive_hydras_grammar(value):
     (override,) = OverridesParser.create().parse_overrides([f"key={as_override(value)}"])

@@ -64,14 +64,16 @@ def main(arguments: Sequence[str]) -> None:
     first: Path = given.paths[0]
     out = given.out or (first.parent if first.is_file() else first)
     studies = write_report(given.paths, out, make_console(), formats, given.baseline, given.idea)
-    gaps = sum(
-        len(comparison["gaps"])
-        for study in studies
-        for task in study["tasks"]
-        for comparison in task["comparisons"]
-    )
-    if gaps:
-        raise RunsFailed(f"no verdict where pairs lack a side: {gaps} runs are missing or failed")
+    comparisons = [each for study in studies for t in study["tasks"] for each in t["comparisons"]]
+    without = [each for each in comparisons if each["outcome"] == "incomplete"]
+    if without:
+        gaps = sum(len(each["gaps"]) for each in without)
+        raise RunsFailed(
+            f"{len(without)} of {len(comparisons)} comparisons have no verdict: "
+            f"{gaps} runs are missing or failed"
+            if gaps
+            else f"{len(without)} of {len(comparisons)} comparisons have not been evaluated"
+        )
 
 
 def write_report(
@@ -103,21 +105,26 @@ def write_report(
         raise SettingError(
             "report", expected="at least one run with a result", got="unfinished runs only"
         )
+    written = [name for name in formats if name != "terminal"]
+    if written:
+        make_folder(out, key="--out")
     if "terminal" in formats:
         print_report(console, studies)
-    written = [name for name in formats if name != "terminal"]
     if not written:
         return studies
-    make_folder(out, key="--out")
-    plots: dict[str, list[tuple[str, str]]] = {}
+    plots: list[list[tuple[str, str]]] = []
     if "plots" in formats:
         # Imported here: matplotlib would double the time to the first table.
         from mixbench.report.plots import draw_plots
 
-        for study in studies:
-            plots[study["name"]] = [
-                (what, f"plots/{name}") for what, name in draw_plots(study, out / "plots")
-            ]
+        names = [study["name"] for study in studies]
+        for number, study in enumerate(studies):
+            # Several studies may have one name: the same sweep with other settings.
+            prefix = (
+                f"{study['name']}-{number}" if names.count(study["name"]) > 1 else names[number]
+            )
+            drawn = draw_plots(study, out / "plots", prefix)
+            plots.append([(what, f"plots/{name}") for what, name in drawn])
     if "json" in formats:
         write_json(out / "report.json", {"studies": studies})
     if "md" in formats:

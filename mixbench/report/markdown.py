@@ -10,16 +10,16 @@ from mixbench.report.tables import TextTable, task_tables
 
 
 def markdown(
-    studies: Sequence[Mapping[str, Any]], plots: Mapping[str, Sequence[tuple[str, str]]]
+    studies: Sequence[Mapping[str, Any]], plots: Sequence[Sequence[tuple[str, str]]]
 ) -> str:
     """Studies as `comparison.compare` gives them, verdicts first.
 
     Args:
         studies: The studies.
-        plots: By study name, plots as (what it shows, relative path).
+        plots: Each study's plots as (what it shows, relative path); may be empty for none at all.
     """
     lines = []
-    for study in studies:
+    for study, drawn in zip(studies, plots or [()] * len(studies), strict=True):
         lines += [f"# {escape(study['title'] or study['name'])}", ""]
         lines += [f"> {escape(note)}\n" for note in study["notes"]]
         if study["stage"] != "finished":
@@ -36,9 +36,9 @@ def markdown(
             lines += [f"## {escape(task['name'])}", ""]
             for table in task_tables(task):
                 lines += table_lines(table)
-        if plots.get(study["name"]):
+        if drawn:
             lines += ["## Plots", ""]
-            for what, path in plots[study["name"]]:
+            for what, path in drawn:
                 lines += [f"![{escape(what)}]({path})", ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -67,7 +67,9 @@ def _environment(study: Mapping[str, Any]) -> str:
     if found["first_started"]:
         parts.append(f"started {found['first_started']} to {found['last_started']}")
     if study["wall_seconds"] is not None:
-        parts.append(f"wall time {study['wall_seconds'] / 60:.1f} minutes")
+        parts.append(
+            f"wall time {study['wall_seconds'] / 60:.1f} minutes, for {study['launched']} runs"
+        )
     return escape("; ".join(parts)) + "."
 
 

@@ -20,12 +20,13 @@ _MARKERS = "osD^vPX"
 Panel = Callable[[Axes, Mapping[str, Any]], bool]
 
 
-def draw_plots(study: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
+def draw_plots(study: Mapping[str, Any], folder: Path, prefix: str) -> list[tuple[str, str]]:
     """Draw all plots of a study that have something to show.
 
     Args:
         study: From `comparison.compare`.
         folder: Where the PNG files go; it is made.
+        prefix: Start of their names.
 
     Returns:
         What each shows, and its file name.
@@ -39,7 +40,7 @@ def draw_plots(study: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
         ("cells", "test score against cells", _cells),
         *_knobs(study),
     ]
-    name = re.sub(r"[^\w-]+", "-", study["name"])
+    name = re.sub(r"[^\w-]+", "-", prefix)
     tasks = [task for task in study["tasks"] if task["metric"] is not None]
     drawn = []
     for kind, title, panel in panels:
@@ -186,11 +187,11 @@ def _knobs(study: Mapping[str, Any]) -> list[tuple[str, str, Panel]]:
         for arm in task["arms"]
         for trial in arm["trials"]
         for key, value in trial["values"].items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        if _is_number(value)
     }
     return [
         (
-            key.rpartition(".")[2].replace("_", "-"),
+            re.sub(r"[^\w]+|_", "-", key),
             f"validation against {'learning rate' if key == 'lr' else key}",
             partial(_knob, key),
         )
@@ -201,21 +202,27 @@ def _knobs(study: Mapping[str, Any]) -> list[tuple[str, str, Panel]]:
 def _knob(key: str, axes: Axes, task: Mapping[str, Any]) -> bool:
     """Trials against a setting; only arms that tried several values of it."""
     shown = False
+    values: list[float] = []
     for arm in task["arms"]:
         points = sorted(
             (trial["values"][key], trial["mean"])
             for trial in arm["trials"]
-            if trial["mean"] is not None and trial["values"].get(key) is not None
+            if trial["mean"] is not None and _is_number(trial["values"].get(key))
         )
+        values += [value for value, _ in points]
         if len({value for value, _ in points}) > 1:
             style = _style(task, arm["name"]) | {"linestyle": ":"}
             axes.plot(*zip(*points, strict=True), label=arm["name"], **style)
             shown = True
-    if shown and all(value > 0 for value, _ in points):
+    if shown and min(values) > 0:
         axes.set_xscale("log")
     axes.set_xlabel(key)
     axes.set_ylabel(f"mean validation {task['metric']}")
     return shown
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _numeric_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -225,8 +232,7 @@ def _numeric_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = []
     for key in tasks[0]["dataset"]:
         values = [task["dataset"].get(key) for task in tasks]
-        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-        if numbers and len(set(values)) == len(values) > 1:
+        if all(map(_is_number, values)) and len(set(values)) == len(values) > 1:
             keys.append(key)
     return keys
 
@@ -235,18 +241,19 @@ def _against(tasks: Sequence[Mapping[str, Any]], key: str) -> Figure:
     """Every arm's test score against a knob of the dataset."""
     figure = Figure(figsize=(5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name in dict.fromkeys(arm["name"] for task in tasks for arm in task["arms"]):
+    names = dict.fromkeys(arm["name"] for task in tasks for arm in task["arms"])
+    for i, name in enumerate(names):
+        colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
         points = []
         for task in tasks:
             for arm in task["arms"]:
                 if arm["name"] == name and arm["test"]["mean"] is not None:
                     points.append((task["dataset"][key], arm["test"]["mean"]))
                     scores = [r["test"] for r in arm["evaluation"] if r["test"] is not None]
-                    colour = _style(task, name)["color"]
                     at = [task["dataset"][key]] * len(scores)
                     axes.plot(at, scores, ".", color=colour, alpha=0.4, ms=4)
         if points:
-            axes.plot(*zip(*sorted(points), strict=True), label=name, **_style(tasks[0], name))
+            axes.plot(*zip(*sorted(points), strict=True), label=name, color=colour, marker=marker)
     axes.set_xlabel(key)
     axes.set_ylabel(f"test {tasks[0]['metric']}")
     axes.set_xscale("log", base=2)

@@ -21,8 +21,8 @@ class TextTable:
 
 def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
     """All tables of one task of a comparison, in reading order; empty ones are left out."""
-    if task["metric"] is None:
-        return []
+    if task["metric"] is None:  # no run of it has left a result
+        return [gaps_table(task)] if gaps_table(task).rows else []
     tables = [
         scores_table(task),
         comparisons_table(task),
