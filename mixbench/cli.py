@@ -175,6 +175,8 @@ def _as_setting_error(error: Exception) -> SettingError:
     key = str(cause.full_key)
     _, merging, typed = str(error).partition(f"Error merging override {key}=")
     if merging and isinstance(cause, ValidationError):
+        if "ListConfig" in str(cause.msg):
+            return SettingError(key, expected="a list, [a,b]", got=typed)
         return mistyped(key, typed)
     if not isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
         return SettingError(key, expected="a value", got=cause.msg or str(cause))

@@ -237,8 +237,6 @@ def mistyped(key: str, value: str) -> SettingError:
     for part in key.split("."):
         options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
         hint = get_type_hints(options[0]).get(part, Any) if is_dataclass(options[0]) else Any
-    if get_origin(hint) is list:
-        return SettingError(key, expected="a list, [a,b]", got=value)
     options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
     return SettingError(key, expected=_KINDS.get(options[0], "another type"), got=value)
 
