@@ -140,8 +140,8 @@ class StudyRuns:
         command: What runs it again, or fills its gaps.
         notes: What a reader has to know first: assumptions, unequal budgets, records set aside.
         stage: How far its sweep has come: `selection`, `evaluation` or `finished`.
-        wall_seconds: How long the sweep's last start took, where it is known.
-        launched: How many runs that start trained; the others had records.
+        wall_seconds: How long the sweep took, all starts of its command together.
+        launched: How many runs they trained; others had records.
         ablations: What each ablation changes.
     """
 
@@ -212,6 +212,7 @@ def sweep_study(folder: Path) -> StudyRuns:
     """A comparison's study from its sweep folder, as far as its runs have come."""
     content = json.loads((folder / "sweep.json").read_text())
     description = content["study"]
+    earlier = content.get("earlier", {"wall_seconds": 0.0, "launched": 0})
     tasks: dict[str, TaskRuns] = {}
     for name, margin in description["tasks"].items():
         arms = {
@@ -258,8 +259,8 @@ def sweep_study(folder: Path) -> StudyRuns:
         source=description["source"],
         notes=notes,
         stage=content["stage"],
-        wall_seconds=content["wall_seconds"],
-        launched=content.get("launched", 0),
+        wall_seconds=content["wall_seconds"] + earlier["wall_seconds"],
+        launched=content.get("launched", len(content["runs"])) + int(earlier["launched"]),
         ablations=description["ablations"],
     )
 
@@ -405,6 +406,29 @@ def _from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path], 
             study.notes.append(f"{len(starts) - 1} other starts of the same command are set aside")
         studies.append(study)
     return studies, grid_runs, claimed
+
+
+def earlier_starts(folder: Path, content: Mapping[str, Any]) -> dict[str, float]:
+    """What other starts of a sweep took for runs that this start found done.
+
+    Args:
+        folder: The sweep's folder, among those of the other starts.
+        content: Its `sweep.json`.
+
+    Returns:
+        `wall_seconds` and `launched` of all starts of the same command whose runs are among its.
+    """
+    mine = {run["record"] for run in content["runs"]}
+    total = {"wall_seconds": 0.0, "launched": 0}
+    for other in folder.parent.iterdir():
+        found = _sweep_content(other) if other != folder else None
+        if found is None or found["kind"] == "grid":
+            continue
+        records = {run.get("record") for run in found["runs"]}
+        if _same_command(found["command"]) == _same_command(content["command"]) and records <= mine:
+            total["wall_seconds"] += found.get("wall_seconds") or 0.0
+            total["launched"] += found.get("launched", len(records))
+    return total
 
 
 def _sweep_content(folder: Path) -> dict[str, Any] | None:

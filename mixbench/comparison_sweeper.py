@@ -15,7 +15,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from mixbench.collect import MISSING, TaskRuns, sweep_study
+from mixbench.collect import MISSING, TaskRuns, earlier_starts, sweep_study
 from mixbench.config import Settings, check
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.records import (
@@ -47,7 +47,7 @@ class ComparisonSweeper(CheckedSweeper):
     """
 
     def sweep(self, arguments: list[str]) -> Any:
-        started, clock = datetime.now(timezone.utc), time.perf_counter()
+        started, self.clock = datetime.now(timezone.utc), time.perf_counter()
         choices = self.base.hydra.runtime.choices
         node = OmegaConf.to_container(self.base.sweep, resolve=True)
         assert isinstance(node, dict)
@@ -70,7 +70,6 @@ class ComparisonSweeper(CheckedSweeper):
             "command": shlex.join(["mixbench", *self._own(arguments)]),
             "launcher": str(choices["hydra/launcher"]),
             "started": started.isoformat(timespec="seconds"),
-            "wall_seconds": None,
             "study": {**self.study.description(), "changed": self._changes(arguments)},
         }
         for wave in self.study.selection_waves():
@@ -78,7 +77,7 @@ class ComparisonSweeper(CheckedSweeper):
         self._evaluate()
         from mixbench.report.command import write_report  # scipy, which no other start needs
 
-        self._write("finished", wall_seconds=time.perf_counter() - clock)
+        self._write("finished")
         write_report([self.folder], out=self.folder, console=console)
         if node["out"] is not None:
             write_report([self.folder], Path(node["out"]), console, ("md", "plots"))
@@ -204,14 +203,15 @@ class ComparisonSweeper(CheckedSweeper):
         jobs = [([*self.arguments, *run.overrides], folder) for run, folder in new]
         self.launch(jobs, first, title)
 
-    def _write(self, stage: str, wall_seconds: float | None = None) -> None:
+    def _write(self, stage: str) -> None:
         self.content["stage"] = stage
-        self.content["wall_seconds"] = wall_seconds
+        self.content["wall_seconds"] = time.perf_counter() - self.clock
         self.content["launched"] = self.launched
         self.content["runs"] = [
             {**run.as_dict(), "record": relative_record(folder), "identity": folder.identity}
             for run, folder in self.planned
         ]
+        self.content["earlier"] = earlier_starts(self.folder, self.content)
         write_json(self.folder / "sweep.json", self.content)
 
     def _raise_for_lost(self) -> None:

@@ -357,7 +357,7 @@ def planned(outputs, *, redone=False):
     }  # fmt: skip
     content = {
         "kind": "comparison", "name": "s", "command": "mixbench sweep=s", "study": description,
-        "stage": "evaluation", "started": "2026", "wall_seconds": None, "runs": runs,
+        "stage": "evaluation", "started": "2026", "wall_seconds": 3.0, "runs": runs,
     }  # fmt: skip
     (folder / "sweep.json").write_text(json.dumps(content))
     return folder

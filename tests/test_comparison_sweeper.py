@@ -177,7 +177,10 @@ def test_the_same_command_runs_nothing_again(known):
     second = sweep_of(known[0])
     assert second != first
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert json.loads((second / "sweep.json").read_text())["launched"] == 0
+    contents = [json.loads((folder / "sweep.json").read_text()) for folder in (first, second)]
+    assert [content["launched"] for content in contents] == [34, 0]
+    assert contents[1]["earlier"]["launched"] == 34
+    assert contents[1]["earlier"]["wall_seconds"] == contents[0]["wall_seconds"] > 1
     reports = [json.loads((folder / "report.json").read_text()) for folder in (first, second)]
     assert comparable(reports[0]) == comparable(reports[1])
 
