@@ -148,6 +148,7 @@ def test_numbers_for_reading():
         "0.9995", "0.0000", "0.00123", "12.5000",
     ]  # fmt: skip
     assert observed({"a": [1.0, 2.34567], "b": True}) == "a: 1, 2.346, b: true"
+    assert observed(list(range(32))) == "0, 1, 2, ... 31 (32 values)"
 
 
 def test_the_analytic_table_reproduces_what_was_published():

@@ -276,7 +276,10 @@ def observed(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {observed(each)}" for key, each in value.items())
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(observed, value))
+        shown = list(map(observed, value))
+        if len(shown) > 8:
+            shown = [*shown[:3], f"... {shown[-1]} ({len(shown)} values)"]
+        return ", ".join(shown)
     return str(value)
 
 
