@@ -63,6 +63,11 @@ def main() -> None:
 
             command.main(sys.argv[2:])
             return
+        if sys.argv[1:2] == ["bench"]:
+            from mixbench.bench import command as bench  # torch likewise
+
+            bench.main(sys.argv[2:])
+            return
         flags, overrides = _split_arguments(sys.argv[1:])
         sys.argv[1:] = [*flags, *overrides]
         refuse_own_keys(overrides)

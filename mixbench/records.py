@@ -32,6 +32,7 @@ COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
 _PACKAGE = Path(__file__).parent
 # Modules and folders that plan, show or find results; all others can influence them.
 _PRESENTATION = {
+    "bench",
     "calibration.py",
     "cli.py",
     "collect.py",

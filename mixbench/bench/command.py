@@ -1,0 +1,232 @@
+"""`mixbench bench`: measure speed and memory; a table, JSON and a plot with fitted exponents."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_dir
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from mixbench import __version__
+from mixbench.bench import cases
+from mixbench.bench.cases import PARTS, Effort, Row
+from mixbench.cli import config_folder
+from mixbench.config import Settings, check, target
+from mixbench.errors import SettingError, nearest
+from mixbench.mixers.mixer import Mixer
+from mixbench.records import make_folder, write_json
+from mixbench.study import override_key
+from mixbench.summary import make_console
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise SettingError("bench", expected="arguments as --help lists them", got=message)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Entry point of `mixbench bench`.
+
+    Raises:
+        SettingError: Wrong arguments or settings.
+    """
+    given = _parse(arguments)
+    parts = _known("--parts", given.parts.split(","), PARTS)
+    lengths = _numbers("--lengths", given.lengths)
+    threads = [
+        os.cpu_count() or 1 if text == "all" else _numbers("--threads", text)[0]
+        for text in given.threads.split(",")
+    ]
+    names, overrides = _mixers(given.overrides)
+    settings = _settings([*overrides, f"mixer={names[-1]}"])
+    effort = Effort(
+        lengths=lengths,
+        tokens=given.tokens,
+        batch=given.batch,
+        contexts=_numbers("--contexts", given.contexts),
+        repeats=given.repeats,
+        seconds=given.seconds,
+    )
+    out: Path = given.out
+    make_folder(out, key="--out")
+    console = make_console()
+    rows = []
+    for count in dict.fromkeys(threads):
+        torch.set_num_threads(count)
+        for part in parts:
+            console.print(f"measuring {part}, threads {count}", highlight=False)
+            measured = list(_measure(part, names, overrides, settings, effort))
+            rows += measured
+            console.print(_table(part, measured))
+    bound = max((_rate(row) for row in rows if row.part == "machine"), default=None)
+    fits = exponents(rows)
+    for line in [*_fit_lines(fits), *([] if bound is None else [_bound_line(bound)])]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    write_json(out / "bench.json", _content(rows, fits, effort, overrides))
+    if any(row.part in ("ops", "mixers") for row in rows):
+        from mixbench.bench.plot import draw_growth
+
+        draw_growth(rows, fits, out / "bench.png")
+    console.print(f"bench: {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+def exponents(rows: Sequence[Row]) -> dict[tuple[str, str, int], float]:
+    """How a sequence's time grows with T: the slope of a line through log time over log T.
+
+    By (name, what, threads), where at least three lengths were measured; the three longest count.
+    """
+    series: dict[tuple[str, str, int], list[tuple[int, float]]] = {}
+    for row in rows:
+        if row.part in ("ops", "mixers"):
+            point = (row.size, row.seconds.median / row.batch)
+            series.setdefault((row.name, row.what, row.threads), []).append(point)
+    fits = {}
+    for key, points in series.items():
+        if len(points) >= 3:
+            lengths, seconds = np.log(np.array(sorted(points)[-3:])).T
+            fits[key] = float(np.polyfit(lengths, seconds, 1)[0])
+    return fits
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog="mixbench bench", description=(__doc__ or "").partition(": ")[2])
+    parser.add_argument("overrides", nargs="*", help="settings, e.g. mixer=lattice,gdn")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--lengths", default="64,256,1024,4096", help="sequence lengths T")
+    parser.add_argument("--contexts", default="1000,10000", help="tokens before a streaming step")
+    parser.add_argument("--threads", default="1,all", help="numbers of threads")
+    parser.add_argument("--tokens", type=int, default=4096, help="tokens a batch of the mixers")
+    parser.add_argument("--batch", type=int, default=64, help="sequences a batch of the ops")
+    parser.add_argument("--repeats", type=int, default=7, help="turns at most")
+    parser.add_argument("--seconds", type=float, default=2.0, help="no new turn after this long")
+    parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder")
+    return parser.parse_intermixed_args(list(arguments))
+
+
+def _measure(
+    part: str, names: Sequence[str], overrides: Sequence[str], settings: Settings, effort: Effort
+) -> Iterator[Row]:
+    def build(name: str, seq_len: int) -> Mixer:
+        knobs = ["dataset=mqar", f"dataset.seq_len={seq_len + seq_len % 2}", "dataset.num_pairs=1"]
+        node = dict(_settings([*overrides, *knobs, f"mixer={name}"]).mixer)
+        mixer: Mixer = target("mixer", node)(**{k: v for k, v in node.items() if k != "_target_"})
+        return mixer
+
+    if part == "mixers":
+        return cases.every_mixer(build, names, effort)
+    if part == "streaming":
+        return cases.streaming(build, names, effort)
+    if part == "training":
+        return cases.training(settings, effort)
+    simple = {"machine": cases.machine, "ops": cases.ops, "data": cases.data, "start": cases.start}
+    return simple[part](effort)
+
+
+def _mixers(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The mixers that `mixer=a,b` names, or all, attention first; and the other settings."""
+    folder = Path(config_folder()) / "mixer"
+    own = [path.stem for path in sorted(folder.glob("*.yaml")) if "_target_" in path.read_text()]
+    chosen = [text.partition("=")[2] for text in overrides if override_key(text) == "mixer"]
+    names = [name for text in chosen for name in text.split(",")] or own
+    rest = [text for text in overrides if override_key(text) != "mixer"]
+    return list(dict.fromkeys(["attention", *names])), rest
+
+
+def _settings(overrides: Sequence[str]) -> Settings:
+    with initialize_config_dir(config_folder(), version_base="1.3"):
+        return check(compose("train", list(overrides)), list(overrides))
+
+
+def _known(key: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in known:
+            raise SettingError(
+                key, expected=f"some of {', '.join(known)}", got=name, fix=nearest(name, known)
+            )
+    return list(names)
+
+
+def _numbers(key: str, text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise SettingError(key, expected="whole numbers of at least 1", got=text)
+    return numbers
+
+
+def _table(part: str, rows: Sequence[Row]) -> Table:
+    table = Table(title=part, title_justify="left", box=box.SIMPLE_HEAD)
+    for name in (
+        "name",
+        "what",
+        "size",
+        "batch",
+        "median ms",
+        "range",
+        "rate",
+        "peak MB",
+        "ratios",
+    ):
+        table.add_column(name, justify="left" if name in ("name", "what", "ratios") else "right")
+    for row in rows:
+        seconds = row.seconds
+        table.add_row(
+            Text(row.name),
+            row.what.replace("forward+backward", "fwd+bwd"),
+            f"{row.size:,}",
+            str(row.batch),
+            f"{1e3 * seconds.median:.3f}",
+            f"{1e3 * seconds.fastest:.3g}-{1e3 * seconds.slowest:.3g}",
+            f"{_rate(row):.3g} {row.per}/s" if row.per else "",
+            "" if row.peak_memory is None else f"{row.peak_memory / 1e6:.0f}",
+            Text("\n".join(f"{ratio:.2f}x {name}" for name, ratio in row.ratios.items())),
+        )
+    return table
+
+
+def _rate(row: Row) -> float:
+    return row.count / row.seconds.median
+
+
+def _bound_line(bound: float) -> str:
+    return f"matrix products reach {bound / 1e9:.0f} GFLOP/s on this machine"
+
+
+def _fit_lines(fits: dict[tuple[str, str, int], float]) -> list[str]:
+    return [
+        f"time of a sequence grows as T^{slope:.2f}: {name}, {what}, threads {threads}"
+        for (name, what, threads), slope in fits.items()
+    ]
+
+
+def _content(
+    rows: Sequence[Row],
+    fits: dict[tuple[str, str, int], float],
+    effort: Effort,
+    overrides: Sequence[str],
+) -> dict[str, Any]:
+    return {
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "versions": {"mixbench": __version__, "torch": torch.__version__},
+        "overrides": list(overrides),
+        "effort": asdict(effort),
+        "rows": [row.as_dict() for row in rows],
+        "exponents": [
+            {"name": name, "what": what, "threads": threads, "exponent": slope}
+            for (name, what, threads), slope in fits.items()
+        ],
+    }
