@@ -7,10 +7,14 @@ Per head and with keys of unit norm, `S <- a S + b (v - a S k) k^T` and `o = S q
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from mixbench.ops.precision import at_least_float32
+from mixbench.ops.triangular import pair_decay, unit_triangular_solve
 
 
 def naive_gated_delta_rule(
@@ -50,17 +54,21 @@ def chunk_gated_delta_rule(
     alpha: Tensor,
     beta: Tensor,
     state: Tensor | None = None,
-    chunk_size: int = 64,
+    chunk_size: int = 32,
 ) -> tuple[Tensor, Tensor]:
     """The same values from chunks of `chunk_size` tokens (the WY form of arXiv 2412.06464).
 
-    Inside a chunk with running log-decay `G` and entering state `S0`, the written values solve the
-    unit lower-triangular system `(I + A) U = b (V - exp(G) K S0^T)` with
-    `A[i, j] = b_i (k_i . k_j) exp(G_i - G_j)` for j < i. Decays appear only as differences that are
-    at most zero, so gates near 0 underflow to the right value and nothing overflows; the system is
-    solved by substitution, never by an inverse.
+    With the running log-decay G of a chunk, its entering state S and `D[i, j] = exp(G_i - G_j)` for
+    j <= i, let `A = (K K^T) D` strictly below the diagonal and `P = (Q K^T) D` with it. The rule's
+    errors E solve the unit lower-triangular system `(I + A diag(b)) E = V - exp(G) K S^T`, and
 
-    Arguments and returns as in `naive_gated_delta_rule`.
+        O = exp(G) Q S^T + P (b E),    S <- exp(G_C) S + (b E)^T (exp(G_C - G) K).
+
+    Decays appear only as differences that are at most zero, so gates near 0 underflow to the right
+    value and nothing overflows; the system is solved by substitution, never by an inverse. Only
+    the states are computed one chunk after another.
+
+    Arguments and returns as in `naive_gated_delta_rule`. Differentiable once.
     """
     B, T, H, K = q.shape
     V = v.shape[-1]
@@ -68,39 +76,86 @@ def chunk_gated_delta_rule(
     if T == 0:
         return v.new_zeros(B, 0, H, V), S
     C = min(chunk_size, T)
-    pad = -T % C
-    N = (T + pad) // C
+    N = -(-T // C)
 
     def to_chunks(x: Tensor, fill: float = 0.0) -> Tensor:
-        """[B, T, H, ...] -> [B, H, N, C, ...]; padding must neither write nor decay."""
-        x = x.transpose(1, 2)
-        if pad:
-            x = torch.cat([x, x.new_full((B, H, pad, *x.shape[3:]), fill)], dim=2)
-        return x.reshape(B, H, N, C, *x.shape[3:])
+        """[B, T, H, ...] -> [B * H * N, C, ...]; padding must neither write nor decay."""
+        x = x.transpose(1, 2).flatten(0, 1)
+        if N * C > T:
+            x = torch.cat([x, x.new_full((B * H, N * C - T, *x.shape[2:]), fill)], dim=1)
+        return x.reshape(B * H * N, C, *x.shape[2:])
 
-    q, k, v, beta = to_chunks(q), to_chunks(k), to_chunks(v), to_chunks(beta)
     # Running sums of logs can reach -600 where a float32 keeps only 4 digits behind the point.
-    G = to_chunks(alpha, fill=1.0).double().log().cumsum(-1)
-    decay_from_start = G.exp().to(v.dtype)
-    decay_to_end = (G[..., -1:] - G).exp().to(v.dtype)
-    difference = G[..., :, None] - G[..., None, :]
-    lower = torch.ones(C, C, dtype=torch.bool, device=v.device).tril()
-    decay = difference.masked_fill(~lower, -torch.inf).exp().to(v.dtype)
+    log_alpha = to_chunks(alpha, fill=1.0).double().log()
+    out, S = _Chunks.apply(
+        *map(to_chunks, (q, k, v)), log_alpha, to_chunks(beta)[..., None], S.flatten(0, 1)
+    )
+    out = out.reshape(B, H, N * C, V)[:, :, :T]
+    return out.transpose(1, 2), S.unflatten(0, (B, H))
 
-    A = beta[..., None] * (k @ k.transpose(-1, -2)) * decay
-    rhs = torch.cat([beta[..., None] * v, (beta * decay_from_start)[..., None] * k], dim=-1)
-    # unitriangular: only what lies strictly below the diagonal of A is read.
-    solved = torch.linalg.solve_triangular(A, rhs, upper=False, unitriangular=True)
-    written, seen = solved.split([V, K], dim=-1)
-    scores = (q @ k.transpose(-1, -2)) * decay
-    q = q * decay_from_start[..., None]
-    k = k * decay_to_end[..., None]
-    chunk_decay = decay_from_start[..., -1, None, None]
 
-    outputs = []
-    for n in range(N):
-        U = written[:, :, n] - seen[:, :, n] @ S.transpose(-1, -2)
-        outputs.append(q[:, :, n] @ S.transpose(-1, -2) + scores[:, :, n] @ U)
-        S = chunk_decay[:, :, n] * S + U.transpose(-1, -2) @ k[:, :, n]
-    out = torch.stack(outputs, dim=2).reshape(B, H, N * C, V)[:, :, :T]
-    return out.transpose(1, 2), S
+class _Chunks(torch.autograd.Function):
+    """Outputs `[M, C, V]` and last states `[R, V, K]` of M = R N chunks, with gradients by hand.
+
+    Takes q, k, v `[M, C, width]`, log alpha `[M, C]` (float64), beta `[M, C, 1]` and the states to
+    start from `[R, V, K]`; N chunks follow each other in every one of the R sequences.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, b: Tensor, S: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        V = v.shape[-1]
+        G = log_alpha.cumsum(-1)
+        D = pair_decay(G, v.dtype)
+        g, e = G.exp().to(v.dtype)[..., None], (G[:, -1:] - G).exp().to(v.dtype)[..., None]
+        gQ, gK, eK = g * q, g * k, e * k
+        # Of A only what lies strictly below the diagonal is ever used.
+        A, P = k.bmm(k.mT).mul_(D), q.bmm(k.mT).mul_(D)
+        solved = unit_triangular_solve(A * b.mT, torch.cat([v, gK], dim=-1), upper=False)
+        E, states = torch.empty_like(v), v.new_empty(len(v), V, k.shape[-1])
+        last = S
+        for n in _sequence(len(v), S):
+            states[n] = last
+            E[n] = torch.baddbmm(solved[n, :, :V], solved[n, :, V:], last.mT, alpha=-1)
+            last = torch.baddbmm(g[n, -1:] * last, (b[n] * E[n]).mT, eK[n])
+        out = torch.baddbmm(P.bmm(b * E), gQ, states.mT)
+        ctx.save_for_backward(q, k, v, b, g, e, gQ, gK, eK, D, A, P, E, out, states, last)
+        return out, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, b, g, e, gQ, gK, eK, D, A, P, E, out, states, last = ctx.saved_tensors
+        dO, dS = grads[0].contiguous(), grads[1]
+        V = v.shape[-1]
+        U = b * E
+        # The gradients of V and E are bZ and Z, with (I + A^T diag(b)) Z the gradient of U.
+        rhs = torch.cat([P.mT.bmm(dO), eK], dim=-1)
+        solved = unit_triangular_solve((A * b).mT, rhs, upper=True)
+        from_outputs = dO.mT.bmm(gQ)
+        Z, d_after = torch.empty_like(v), torch.empty_like(states)
+        for n in reversed(_sequence(len(v), last)):
+            d_after[n] = dS
+            Z[n] = torch.baddbmm(solved[n, :, :V], solved[n, :, V:], dS.mT)
+            dS = torch.baddbmm(g[n, -1:] * dS + from_outputs[n], (b[n] * Z[n]).mT, gK[n], alpha=-1)
+        dV = b * Z
+        d_QK = dO.bmm(U.mT).mul_(D)
+        d_KK = dV.bmm(U.mT).mul_(D)
+        d_KK.diagonal(dim1=-2, dim2=-1).zero_()
+        dQ = (g * dO).bmm(states).baddbmm_(d_QK, k)
+        dK = (d_KK + d_KK.mT).bmm(k).neg_().baddbmm_(d_QK.mT, q)
+        dK.baddbmm_(g * dV, states, alpha=-1).baddbmm_(e * U, d_after)
+        # A pair's decay has the gradient that its product has. Summed over pairs that is `o . do`
+        # for a query, less `v . dv` for a key, and S . dS for what leaves the chunk.
+        dG = ((out * dO).sum(-1) - (v * dV).sum(-1)).double()
+        N = len(v) // len(last)
+        leaving = torch.cat([states.unflatten(0, (-1, N))[:, 1:], last[:, None]], dim=1)
+        dG[:, -1] += (leaving.flatten(0, 1) * d_after).sum((-2, -1))
+        return dQ, dK, dV, dG.flip(-1).cumsum(-1).flip(-1), (E * Z).sum(-1, keepdim=True), dS
+
+
+def _sequence(chunks: int, S: Tensor) -> list[slice]:
+    """Which chunks come first, second, ... in all sequences."""
+    N = chunks // len(S)
+    return [slice(n, None, N) for n in range(N)]

@@ -10,7 +10,6 @@ that nobody wrote to hold nothing and read as zero.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from operator import neg
@@ -22,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mixbench.ops.precision import at_least_float32
+from mixbench.ops.triangular import pair_decay, unit_triangular_solve
 
 Weights = Literal["unit", "partition"]
 ReadMode = Literal["all", "nearest"]
@@ -330,7 +330,7 @@ class _Cells(torch.autograd.Function):
             U = x.E * x.bw
             dU = x.P.mT.bmm(dO)
             # The gradients of V and E are bw Z and Z - dU, where Z = dU - C^T (bw Z).
-            Z = _solve(x.C.mT * x.bw.mT, dU, upper=True)
+            Z = unit_triangular_solve(x.C.mT * x.bw.mT, dU, upper=True)
             minus_dV = Z * x.bw.neg()
             # A pair's decay G_i - G_j has the gradient that its product has. Summed over pairs,
             # that is `o . do` for a read, less `v . dv` for a write.
@@ -376,32 +376,11 @@ class _Lists:
         # Of C only what lies strictly below the diagonal is ever used.
         self.C = self.K.bmm(self.K.mT).mul_(self.decay)
         self.P = self.Q.bmm(self.K.mT).mul_(self.read_decay)
-        self.E = _solve(self.C * self.bw.mT, self.V, upper=False)
+        self.E = unit_triangular_solve(self.C * self.bw.mT, self.V, upper=False)
         self.O = self.P.bmm(self.bw * self.E)
 
 
 def _decay(log_decay: Tensor, group: _Group, dtype: torch.dtype) -> Tensor:
-    """`exp(G_i - G_j)` `[N, L, L]` for j <= i of the same cell, else 0.
-
-    G is split in two parts of the lower precision, so that its differences are exact to that.
-    Decays under 1e-28 (float32; 1e-230 in float64) count as zero: denormal numbers are slow.
-    """
+    """`exp(G_i - G_j)` `[N, L, L]` for j <= i of the same cell, else 0."""
     G = log_decay.unflatten(-1, (group.cells, -1)).cumsum(-1).flatten(-2)
-    high = G.to(dtype)
-    low = (G - high).to(dtype)
-    difference = high[..., :, None] - high[..., None, :]
-    difference += low[..., :, None]
-    difference -= low[..., None, :]
-    smallest = 0.75 * math.log(torch.finfo(dtype).tiny)
-    decay = difference.clamp_(smallest, 0).exp_()
-    return F.threshold(decay, math.exp(smallest + 1), 0, inplace=True).mul_(group.below)
-
-
-def _solve(A: Tensor, X: Tensor, upper: bool) -> Tensor:
-    """`(I + A)^-1 X` for A `[N, L, L]`, of which one strict triangle is read, and X `[N, L, n]`.
-
-    Solved from the right on transposed views, which costs no copies.
-    """
-    return torch.linalg.solve_triangular(
-        A.mT, X.mT, upper=not upper, left=False, unitriangular=True
-    ).mT
+    return pair_decay(G, dtype).mul_(group.below)
