@@ -70,13 +70,15 @@ def _unlike(study: StudyRuns) -> list[str]:
             result = next((run.result for run in arm.evaluation if run.result is not None), None)
             if result is not None:
                 config = {k: v for k, v in result["config"].items() if k not in ("mixer", "seed")}
-                values = flat(config) | {"code": result["code_version"]}
+                values = flat(config)
+                # The code of a user's own mixer is part of its version, and so always another.
+                if result["config"]["mixer"]["_target_"].startswith("mixbench."):
+                    values["code"] = result["code_version"]
                 varied = {*(arm.evaluated or {}), "device", "test"}
                 varied |= {"optimizer.lr"} if "lr" in varied else set()
                 configs[arm.name] = {k: v for k, v in values.items() if k not in varied}
-        shared = set.intersection(*map(set, configs.values())) if configs else set()
-        for key in sorted(shared):
-            values = {name: config[key] for name, config in configs.items()}
+        for key in sorted(set().union(*configs.values())):
+            values = {name: config[key] for name, config in configs.items() if key in config}
             if len({str(value) for value in values.values()}) > 1:
                 said = ", ".join(f"{name} {value}" for name, value in values.items())
                 notes.append(f"{task.name}: arms also differ in {key}: {said}")

@@ -176,6 +176,20 @@ def test_arms_that_differ_in_more_than_their_mixer_are_said(tmp_path):
     assert not [note for note in notes if "differ in lr" in note]
 
 
+@pytest.mark.parametrize(("target", "said"), [(None, True), ("my_mixers.Mean", False)])
+def test_arms_of_different_code_are_said(tmp_path, target, said):
+    """Unless it is the user's own mixer, whose code is always another."""
+    fabricate(tmp_path, "attention")
+    path = fabricate(tmp_path, "local") / "result.json"
+    result = json.loads(path.read_text())
+    result["code_version"] = "0ther"
+    if target:
+        result["config"]["mixer"]["_target_"] = target
+    path.write_text(json.dumps(result))
+    notes = report(tmp_path)["notes"]
+    assert ("mqar: arms also differ in code: local 0ther, attention c0de" in notes) is said
+
+
 def test_a_lost_run_makes_no_other_verdict_easier(tmp_path):
     """Five seeds of one better task: p = 1/32 alone, but three comparisons were asked for."""
     for pairs in (2, 4, 8):
