@@ -259,7 +259,7 @@ def sweep_study(folder: Path) -> StudyRuns:
         source=description["source"],
         notes=notes,
         stage=content["stage"],
-        wall_seconds=content["wall_seconds"] + earlier["wall_seconds"],
+        wall_seconds=(content.get("wall_seconds") or 0.0) + earlier["wall_seconds"],
         launched=content.get("launched", len(content["runs"])) + int(earlier["launched"]),
         ablations=description["ablations"],
     )
