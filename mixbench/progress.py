@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -111,7 +112,8 @@ class SweepWatch:
     """
 
     def __init__(self, folders: Sequence[RunFolder]) -> None:
-        self._pending = {folder: _changed(folder) for folder in folders}
+        self._pending = {folder: _changed(folder.result) for folder in folders}
+        self._old = {folder: _changed(_first_file(folder)) for folder in folders}
         self.of = len(folders)
         self.done = 0
         self.lost = 0
@@ -119,7 +121,7 @@ class SweepWatch:
     def finished(self) -> Iterator[tuple[RunFolder, Mapping[str, Any]]]:
         """Runs that left their result since the last call, counted one by one."""
         for folder, old in list(self._pending.items()):
-            if _changed(folder) in (None, old):
+            if _changed(folder.result) in (None, old):
                 continue
             result = folder.read_result()
             if result is not None:
@@ -127,6 +129,13 @@ class SweepWatch:
                 self.done += 1
                 self.lost += result["status"] != COMPLETED
                 yield folder, result
+
+    def running(self) -> int:
+        """Runs that have begun and left no result yet; one whose process died is among them."""
+        return sum(
+            _changed(_first_file(folder)) not in (None, self._old[folder])
+            for folder in self._pending
+        )
 
 
 @contextmanager
@@ -137,18 +146,19 @@ def sweep_display(console: Console, title: str, folders: Sequence[RunFolder]) ->
     columns = [
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TextColumn("{task.completed}/{task.total} done{task.fields[lost]}"),
+        TextColumn("{task.completed}/{task.total} done{task.fields[others]}"),
         TimeRemainingColumn(),
     ]
     progress = Progress(*columns, console=console, disable=not console.is_terminal)
-    task = progress.add_task(title, total=watch.of, lost="")
+    task = progress.add_task(title, total=watch.of, others="")
 
     def look() -> None:
         for folder, result in watch.finished():
             if not console.is_terminal:
                 console.print(_run_line(watch, folder, result), markup=False, highlight=False)
         lost = f", {watch.lost} failed" if watch.lost else ""
-        progress.update(task, completed=watch.done, lost=lost)
+        running = f", {watch.running()} running" if console.is_terminal else ""
+        progress.update(task, completed=watch.done, others=running + lost)
 
     def follow() -> None:
         while not over.wait(0.5):
@@ -166,9 +176,14 @@ def sweep_display(console: Console, title: str, folders: Sequence[RunFolder]) ->
             look()
 
 
-def _changed(folder: RunFolder) -> int | None:
+def _first_file(folder: RunFolder) -> Path:
+    """What a run writes before anything else."""
+    return folder.path / ".hydra" / "config.yaml"
+
+
+def _changed(path: Path) -> int | None:
     try:
-        return folder.result.stat().st_mtime_ns
+        return path.stat().st_mtime_ns
     except FileNotFoundError:
         return None
 
