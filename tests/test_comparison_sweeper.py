@@ -215,7 +215,11 @@ def test_a_failed_run_leaves_no_verdict_until_it_is_retried(tmp_path, monkeypatc
         patch.setattr(fake_task.FirstToken, "generate", fail)
         assert call(tmp_path, "sweep=small", "epochs=1") == 1
     out, err = capfd.readouterr()
-    assert "no verdict (2 runs missing or failed)" in out
+    (study,) = json.loads((sweep_of(tmp_path) / "report.json").read_text())["studies"]
+    assert study["tasks"][0]["verdicts"][0]["headline"] == (
+        "first vs plain: mechanism confirmed on 1 of 2 models, "
+        "no verdict (2 runs missing or failed)"
+    )
     assert "OSError: the disk is on fire" in out
     assert err == (
         "mixbench: 2 of 12 runs have no result (2 failed); "
