@@ -35,14 +35,14 @@ smoke: setup ## Two mixers, two learning rates, twenty steps: does everything ru
 # The published experiments: runs side by side, one thread each, report into docs/results.
 COMPARE = $(BIN)/mixbench hydra/launcher=joblib sweep=$@ sweep.out=docs/results/$@
 
-laplacian: setup ## Published experiment 1, about 5 minutes on two cores.
+laplacian: setup ## Published experiment 1: 1 minute on two cores.
 	$(COMPARE)
 
-spiderweb: setup ## Published experiment 2, with its analytic table.
+spiderweb: setup ## Published experiment 2 and its analytic table: 16 minutes.
 	$(BIN)/python -m mixbench.report.analytic --out docs/results/spiderweb/analytic.md
 	$(COMPARE)
 
-lattice: setup ## Published experiment 3, with its ablations.
+lattice: setup ## Published experiment 3 and its ablations: about 80 minutes.
 	$(COMPARE)
 
 experiments: laplacian spiderweb lattice ## All three, into docs/results.
