@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import NoReturn
 
 
 class SettingError(ValueError):
@@ -55,6 +57,14 @@ def unknown_key(key: str, known: Iterable[str]) -> SettingError:
         got="an unknown one",
         fix=nearest(key.rpartition(".")[2], known),
     )
+
+
+class Parser(argparse.ArgumentParser):
+    """Arguments of a command `mixbench NAME`; wrong ones are a `SettingError` named after it."""
+
+    def error(self, message: str) -> NoReturn:
+        command = self.prog.rpartition(" ")[2]
+        raise SettingError(command, expected="arguments as --help lists them", got=message)
 
 
 class RunsFailed(Exception):

@@ -23,16 +23,11 @@ from mixbench.bench import cases
 from mixbench.bench.cases import PARTS, Effort, Row
 from mixbench.cli import config_folder
 from mixbench.config import Settings, check, target
-from mixbench.errors import SettingError, nearest
+from mixbench.errors import Parser, SettingError, nearest
 from mixbench.mixers.mixer import Mixer
 from mixbench.records import make_folder, write_json
 from mixbench.study import override_key
 from mixbench.summary import make_console
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise SettingError("bench", expected="arguments as --help lists them", got=message)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -100,7 +95,7 @@ def exponents(rows: Sequence[Row]) -> dict[tuple[str, str, int], float]:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="mixbench bench", description=(__doc__ or "").partition(": ")[2])
+    parser = Parser(prog="mixbench bench", description=(__doc__ or "").partition(": ")[2])
     parser.add_argument("overrides", nargs="*", help="settings, e.g. mixer=lattice,gdn")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--lengths", default="64,256,1024,4096", help="sequence lengths T")

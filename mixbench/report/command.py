@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,13 @@ from rich.console import Console
 
 from mixbench.collect import collect
 from mixbench.comparison import compare
-from mixbench.errors import RunsFailed, SettingError, nearest
+from mixbench.errors import Parser, RunsFailed, SettingError, nearest
 from mixbench.records import make_folder, write_bytes, write_json
 from mixbench.report.markdown import markdown
 from mixbench.report.terminal import print_report
 from mixbench.summary import make_console
 
 FORMATS = ("terminal", "json", "md", "plots")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise SettingError("report", expected="arguments as --help lists them", got=message)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -32,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
         SettingError: Wrong arguments, or nothing to report.
         RunsFailed: Some comparison lacks runs; the report, which names them, was made all the same.
     """
-    parser = _Parser(prog="mixbench report", description=__doc__.partition(": ")[2])
+    parser = Parser(prog="mixbench report", description=__doc__.partition(": ")[2])
     parser.add_argument(
         "paths",
         metavar="PATH",
