@@ -6,7 +6,6 @@ are drawn from fixed seeds; a ratio always compares times that were taken turn b
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -294,14 +293,14 @@ def start(effort: Effort) -> Iterator[Row]:
         "import torch": ["-c", "import torch"],
     }
 
-    def runner(arguments: list[str]) -> Callable[[], object]:
-        return lambda: subprocess.run(
-            [sys.executable, *arguments], check=True, capture_output=True, env=dict(os.environ)
-        )
-
-    calls = {name: runner(arguments) for name, arguments in commands.items()}
+    calls = {name: partial(_process, arguments) for name, arguments in commands.items()}
     for name, timing in interleaved(calls, min(5, effort.repeats), effort.seconds).items():
         yield _row("start", name, "process", 0, timing)
+
+
+def _process(arguments: Sequence[str]) -> None:
+    """Run Python with some arguments, to its end."""
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
 
 
 def _compared(
