@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -35,6 +36,12 @@ def config_folder() -> str:
     return str(inside if inside.is_dir() else package.parent / "conf")
 
 
+def compose_config(overrides: Sequence[str]) -> DictConfig:
+    """What the command would compose from overrides, without the `hydra` node."""
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        return hydra.compose("train", list(overrides))
+
+
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="train")
 def train(cfg: DictConfig) -> float | None:
     """Train one configuration, leave its record and show its summary.
@@ -55,18 +62,15 @@ def train(cfg: DictConfig) -> float | None:
         _leave(error)
 
 
+# Imported when called: they bring scipy, matplotlib or torch, which no other start needs.
+_COMMANDS = {"report": "mixbench.report.command", "bench": "mixbench.bench.command"}
+
+
 def main() -> None:
     """Entry point of the console script."""
     with told_in_one_line():
-        if sys.argv[1:2] == ["report"]:
-            from mixbench.report import command  # scipy, which no other start needs
-
-            command.main(sys.argv[2:])
-            return
-        if sys.argv[1:2] == ["bench"]:
-            from mixbench.bench import command as bench  # torch likewise
-
-            bench.main(sys.argv[2:])
+        if sys.argv[1:] and sys.argv[1] in _COMMANDS:
+            importlib.import_module(_COMMANDS[sys.argv[1]]).main(sys.argv[2:])
             return
         flags, overrides = _split_arguments(sys.argv[1:])
         sys.argv[1:] = [*flags, *overrides]

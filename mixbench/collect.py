@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mixbench.errors import SettingError, nearest
-from mixbench.records import COMPLETED, RunFolder, short_name
-from mixbench.study import ABLATION, EVALUATION, SELECTION
+from mixbench.records import COMPLETED, RunFolder, listed_record, short_name
+from mixbench.study import ABLATION, EVALUATION, SELECTION, flat, is_number
 
 MISSING = "missing"
 
@@ -188,7 +188,7 @@ def collect(
         runs += [run for run in found[1] if run not in runs]
     studies, grid_runs, claimed = _from_sweeps(sweeps)
     runs += [run for run in grid_runs if run not in runs]
-    plain = [RunFolder(path, path.name.rpartition("-")[2]) for path in runs if path not in claimed]
+    plain = [RunFolder.at(path) for path in runs if path not in claimed]
     if plain:
         inferred = infer(plain, baseline, idea)
         if inferred.tasks or not studies:
@@ -220,11 +220,8 @@ def sweep_study(folder: Path) -> StudyRuns:
             for arm, inherit in description["arms"].items()
         }
         tasks[name] = TaskRuns(name, margin, arms)
-    runs_folder = folder.parent.parent / "runs"
     for planned in content["runs"]:
-        # The record's name only: a sweep.json from elsewhere must not lead outside its own folder.
-        path = runs_folder / Path(planned["record"]).name
-        run_folder = RunFolder(path, path.name.rpartition("-")[2])
+        run_folder = RunFolder.at(listed_record(folder, planned))
         run = Run(
             run_folder, planned["seed"], run_folder.read_result(), tuple(planned["overrides"])
         )
@@ -342,17 +339,6 @@ def infer(
     )
 
 
-def flat(node: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A nested mapping with dotted keys."""
-    out: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            out |= flat(value, f"{path}{key}.")
-        else:
-            out[f"{path}{key}"] = value
-    return out
-
-
 def _below(path: Path) -> tuple[list[Path], list[Path]]:
     """Sweep folders and run folders at or below a path."""
     if path.is_file():
@@ -383,8 +369,7 @@ def _from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path], 
         content = _sweep_content(folder)
         if content is None:
             continue
-        names = [Path(str(run.get("record"))).name for run in content["runs"]]
-        records = [folder.parent.parent / "runs" / name for name in names]
+        records = [listed_record(folder, run) for run in content["runs"]]
         if content["kind"] == "grid":
             grid_runs += [record for record in records if record.is_dir()]
             continue
@@ -529,7 +514,7 @@ def _varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _order(value: Any) -> tuple[bool, float, str]:
     """Numbers by size, before everything else by its text."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = is_number(value)
     return (not number, float(value) if number else 0.0, str(value))
 
 

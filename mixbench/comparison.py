@@ -16,8 +16,9 @@ import numpy as np
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns, flat
+from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns
 from mixbench.records import COMPLETED, DIVERGED, config_folders, read_history
+from mixbench.report.tables import interval, signed
 from mixbench.stats import (
     MAX_SEEDS,
     effect_size,
@@ -28,16 +29,14 @@ from mixbench.stats import (
     t_interval,
     verdict,
 )
-from mixbench.study import FIRST_EVALUATION_SEED
-
-LOST = (DIVERGED, "failed", MISSING)
+from mixbench.study import FIRST_EVALUATION_SEED, flat, is_number
 
 
 def compare(study: StudyRuns) -> dict[str, Any]:
     """One study's comparison, see the module."""
     tasks = [_task(study, task) for task in study.tasks.values()]
     comparisons = [comparison for task in tasks for comparison in task["comparisons"]]
-    _judge(study, comparisons)
+    _judge(comparisons)
     for task in tasks:
         task["verdicts"] = [
             _headline(study, task, idea) for idea in study.ideas if _compared(task, idea)
@@ -210,7 +209,7 @@ def _on_edge(grid: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) -> li
     """Keys whose chosen value is the smallest or largest of several numbers that were tried."""
     edges = []
     for key, tried in grid.items():
-        numbers = [v for v in tried if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        numbers = list(filter(is_number, tried))
         extreme = len(numbers) > 1 and values.get(key) in (min(numbers), max(numbers))
         if extreme and len(numbers) == len(tried):
             edges.append(key)
@@ -306,7 +305,7 @@ def _lost(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "reason": None if run.result is None else run.result["reason"],
         }
         for run in runs
-        if run.status in LOST
+        if run.status != COMPLETED
     ]
 
 
@@ -372,7 +371,7 @@ def _recorded_arguments(run: Run) -> list[str]:
         return []
 
 
-def _judge(study: StudyRuns, comparisons: Sequence[dict[str, Any]]) -> None:
+def _judge(comparisons: Sequence[dict[str, Any]]) -> None:
     """Statistics and outcome of every comparison.
 
     p is adjusted over all comparisons of the study; those that lack pairs count with p = 1, so that
@@ -468,9 +467,8 @@ def _headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str,
         if not comparison["gaps"]:
             detail = "nothing has been evaluated"
     else:
-        low, high = comparison["interval"]
         detail = (
-            f"d = {_signed(comparison['d'])}, 95 % CI [{_signed(low)}, {_signed(high)}], "
+            f"d = {signed(comparison['d'])}, 95 % CI {interval(comparison['interval'])}, "
             f"p = {comparison['p_adjusted']:.3g}, {count} seeds"
         )
     for name, lost in comparison["diverged"].items():
@@ -561,7 +559,3 @@ def _environment(study: StudyRuns) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _signed(value: float | None) -> str:
-    return "unbounded" if value is None else f"{value:+.3g}"

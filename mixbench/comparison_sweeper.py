@@ -24,11 +24,12 @@ from mixbench.records import (
     config_folders,
     folder_of,
     make_folder,
+    relative_record,
     write_json,
 )
 from mixbench.study import Arm, PlannedRun, Study, override_key
 from mixbench.summary import make_console, plan_table
-from mixbench.sweeper import CheckedSweeper, GridSweeper, relative_record, single_values
+from mixbench.sweeper import CheckedSweeper, GridSweeper
 
 # What names or repeats a comparison's runs, rather than describing it.
 _OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
@@ -88,7 +89,7 @@ class ComparisonSweeper(CheckedSweeper):
         """The user's overrides; those of what the comparison decides are refused."""
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         decided = self.study.decided_keys()
-        for key, text in zip(single_values(arguments, parser), arguments, strict=True):
+        for key, text in zip(_single_values(arguments, parser), arguments, strict=True):
             if key in decided:
                 raise SettingError(
                     key,
@@ -225,6 +226,24 @@ class ComparisonSweeper(CheckedSweeper):
                 f"{len(lost)} of {len(states)} runs have no result ({counts}); "
                 f"`{self.content['command']} rerun=failed` makes them{self.cause()}"
             )
+
+
+def _single_values(arguments: Sequence[str], parser: OverridesParser) -> list[str]:
+    """The keys of overrides.
+
+    Raises:
+        SettingError: One of them asks for several values.
+    """
+    keys = []
+    for override in parser.parse_overrides(list(arguments)):
+        if override.is_sweep_override():
+            raise SettingError(
+                override.get_key_element(),
+                expected="one value: a comparison's grids are in sweep.arms",
+                got=override.input_line,
+            )
+        keys.append(override.key_or_group)
+    return keys
 
 
 def _chosen_values(task: TaskRuns) -> dict[str, Mapping[str, Any]]:

@@ -20,7 +20,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.errors import SettingError, nearest, unknown_key
-from mixbench.study import ComparisonSchema
+from mixbench.study import ComparisonSchema, is_number, override_key
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
 # Folders are ours to name, since a record's folder is found again by the run's identity.
@@ -222,7 +222,7 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
                 fix=nearest(str(value), map(str, known)),
             )
         return value
-    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if hint is float and is_number(value):
         if not math.isfinite(value):
             raise SettingError(key, expected="a finite number", got=value)
         return float(value)
@@ -242,7 +242,7 @@ def mistyped(key: str, value: str) -> SettingError:
 
 
 def _keys(overrides: Sequence[str]) -> set[str]:
-    return {override.lstrip("+~").split("=")[0] for override in overrides}
+    return set(map(override_key, overrides))
 
 
 def _resolve(cfg: DictConfig) -> dict[str, Any]:

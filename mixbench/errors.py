@@ -48,6 +48,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {found[0]!r}?" if found else ""
 
 
+def some_of(key: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """The names, all of which have to be known ones.
+
+    Raises:
+        SettingError: One is not.
+    """
+    names, known = list(names), list(known)
+    for name in names:
+        if name not in known:
+            raise SettingError(
+                key, expected=f"some of {', '.join(known)}", got=name, fix=nearest(name, known)
+            )
+    return names
+
+
 def unknown_key(key: str, known: Iterable[str]) -> SettingError:
     """The error for a key that is not one of the known ones, which are of the same section."""
     known = list(known)

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.cli import config_folder, told_in_one_line
+from mixbench.cli import compose_config, told_in_one_line
 from mixbench.config import Settings, check, target
 from mixbench.datasets.mqar import MQAR
 from mixbench.errors import RunsFailed, SettingError
@@ -184,8 +183,7 @@ def command(overrides: Sequence[str]) -> None:
         SettingError: A wrong setting, or a mixer or dataset without meetings.
         RunsFailed: The run diverged.
     """
-    with initialize_config_dir(config_folder(), version_base="1.3"):
-        cfg = compose("train", list(overrides))
+    cfg = compose_config(overrides)
     settings = check(cfg, overrides)
     # A record that is there already does not say what the layers did on the way; it is left alone.
     folder = Path(settings.output_dir) / "meetings"

@@ -66,6 +66,11 @@ class RunFolder:
     path: Path
     identity: str
 
+    @staticmethod
+    def at(path: Path) -> RunFolder:
+        """The run whose folder this is, by its name's end."""
+        return RunFolder(path, path.name.rpartition("-")[2])
+
     @property
     def history(self) -> Path:
         return self.path / "history.csv"
@@ -148,6 +153,19 @@ def folder_of(settings: Settings) -> RunFolder:
     task, mixer = short_name(settings.dataset), short_name(settings.mixer)
     name = f"{task}-{mixer}-seed{settings.seed}-{identity}"
     return RunFolder(Path(settings.output_dir).absolute() / "runs" / name, identity)
+
+
+def relative_record(folder: RunFolder) -> str:
+    """A record's place as a sweep's folder writes it, so that an output folder can be moved."""
+    return f"../../runs/{folder.path.name}"
+
+
+def listed_record(sweep_folder: Path, run: Mapping[str, Any]) -> Path:
+    """Where the record lies that a sweep's folder lists for one of its runs.
+
+    By its name only: a `sweep.json` from elsewhere must not lead outside its own output folder.
+    """
+    return sweep_folder.parent.parent / "runs" / Path(str(run.get("record"))).name
 
 
 def short_name(node: Mapping[str, Any]) -> str:

@@ -180,7 +180,7 @@ class Study:
         self.title = str(node["title"])
         self.published: str | None = node["published"]
         self.source: str | None = node["source"]
-        self.arms = {arm.name: arm for arm in map(_arm, *_items(node["arms"]))}
+        self.arms = {str(name): _arm(str(name), arm) for name, arm in node["arms"].items()}
         if not self.arms:
             raise SettingError("sweep.arms", expected="at least two arms", got="none")
         ideas = node["idea"]
@@ -429,6 +429,22 @@ def as_override(value: Any) -> str:
     return str(value)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a setting is a number; true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def flat(node: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """A nested mapping with dotted keys."""
+    out: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            out |= flat(value, f"{path}{key}.")
+        else:
+            out[f"{path}{key}"] = value
+    return out
+
+
 def _refuse(place: str, keys: Iterable[str], refused: Sequence[str]) -> None:
     """Refuse keys, and those below them in the configuration."""
     for key in keys:
@@ -445,16 +461,12 @@ def _keys_of(schema: type[Any]) -> list[str]:
     return [each.name for each in fields(schema)]
 
 
-def _items(node: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
-    return [str(name) for name in node], list(node.values())
-
-
 def _arm(name: str, node: Mapping[str, Any]) -> Arm:
     place = f"sweep.arms.{name}"
     if not node["mixer"]:
         raise SettingError(f"{place}.mixer", expected="a choice of the mixer group", got="nothing")
     grid = {}
-    for key, values in _flat(node["grid"]):
+    for key, values in flat(node["grid"]).items():
         if not isinstance(values, (list, tuple)) or not values:
             raise SettingError(
                 f"{place}.grid.{key}", expected="a list of values to try", got=values
@@ -462,15 +474,7 @@ def _arm(name: str, node: Mapping[str, Any]) -> Arm:
         if len({as_override(value) for value in values}) < len(values):
             raise SettingError(f"{place}.grid.{key}", expected="different values", got=list(values))
         grid[key] = tuple(values)
-    return Arm(name, node["mixer"], tuple(node["overrides"]), grid, dict(_flat(node["inherit"])))
-
-
-def _flat(node: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
+    return Arm(name, node["mixer"], tuple(node["overrides"]), grid, flat(node["inherit"]))
 
 
 def _margin(place: str, node: Mapping[str, Any]) -> float | None:

@@ -126,17 +126,23 @@ def plan_table(study: Study) -> Table:
         shown = ", ".join(map(str, seeds))
         table.add_row(*map(Text, (task, arm, stage, what, shown, str(len(seeds)))))
 
-    for task, has in ((task.name, task.ablations) for task in study.tasks.values()):
+    for task in study.tasks.values():
         for arm in study.arms.values():
             fixed = [f"{key} of {other}'s choice" for key, other in arm.inherit.items()]
             for trial in arm.trials:
                 values = [f"{key}={as_override(value)}" for key, value in trial.items()]
                 what = ", ".join([*values, *fixed]) or "as configured"
-                row(task, arm.name, SELECTION, what, study.selection_seeds)
+                row(task.name, arm.name, SELECTION, what, study.selection_seeds)
         for arm in study.arms.values():
-            row(task, arm.name, EVALUATION, f"best of {len(arm.trials)}", study.eval_seeds)
-        for name, texts in study.ablations.items() if has else ():
-            row(task, study.ideas[0], ABLATION, f"{name}: {' '.join(texts)}", study.ablation_seeds)
+            row(task.name, arm.name, EVALUATION, f"best of {len(arm.trials)}", study.eval_seeds)
+        for name, texts in study.ablations.items() if task.ablations else ():
+            row(
+                task.name,
+                study.ideas[0],
+                ABLATION,
+                f"{name}: {' '.join(texts)}",
+                study.ablation_seeds,
+            )
     return table
 
 

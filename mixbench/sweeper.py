@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from mixbench.config import Settings, check
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.progress import sweep_display
-from mixbench.records import RunFolder, folder_of, make_folder, redone, write_json
+from mixbench.records import RunFolder, folder_of, make_folder, redone, relative_record, write_json
 from mixbench.summary import grid_table, losses, make_console
 
 
@@ -82,10 +82,11 @@ class CheckedSweeper(Sweeper):
         """
         from hydra.core.plugins import Plugins
 
+        results = [folder.read_result() for _, folder in jobs]
         jobs = [
-            (texts, folder)
-            for texts, folder in jobs
-            if redone(folder.read_result(), self.base.rerun) or not folder.result.exists()
+            job
+            for job, result in zip(jobs, results, strict=True)
+            if result is None or redone(result, self.base.rerun)
         ]
         if not jobs:
             return []
@@ -173,26 +174,3 @@ class GridSweeper(CheckedSweeper):
         if lost:
             raise RunsFailed(f"{len(lost)} of {len(jobs)} runs did not complete")
         return returns
-
-
-def relative_record(folder: RunFolder) -> str:
-    """A record's place as a sweep's folder writes it, so that an output folder can be moved."""
-    return f"../../runs/{folder.path.name}"
-
-
-def single_values(arguments: Sequence[str], parser: OverridesParser) -> list[str]:
-    """The keys of overrides.
-
-    Raises:
-        SettingError: One of them asks for several values.
-    """
-    keys = []
-    for override in parser.parse_overrides(list(arguments)):
-        if override.is_sweep_override():
-            raise SettingError(
-                override.get_key_element(),
-                expected="one value: a comparison's grids are in sweep.arms",
-                got=override.input_line,
-            )
-        keys.append(override.key_or_group)
-    return keys

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from torch import Tensor
 
-from mixbench.cli import config_folder
+from mixbench import cli
 from mixbench.config import Settings, check
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,6 +28,17 @@ TINY = (
 )
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def run_command(*arguments: object) -> int:
+    """Runs the command in this process, as a user's shell would: its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["mixbench", *map(str, arguments)])
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            return int(exit_.code or 0)
+    return 0
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +80,7 @@ def settings(tmp_path: Path) -> Callable[..., Settings]:
     """Composes and checks a configuration from overrides; records go to a folder of the test's."""
 
     def make(*overrides: str) -> Settings:
-        with initialize_config_dir(config_folder(), version_base="1.3"):
-            cfg = compose("train", [*TINY, f"output_dir={tmp_path}/outputs", *overrides])
-        return check(cfg, overrides)
+        texts = [*TINY, f"output_dir={tmp_path}/outputs", *overrides]
+        return check(cli.compose_config(texts), overrides)
 
     return make

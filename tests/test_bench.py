@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 
 import pytest
 
-from mixbench import cli
 from mixbench.bench import cases
 from mixbench.bench.cases import PARTS, Effort, Row
 from mixbench.bench.command import exponents
 from mixbench.bench.timing import Timing, interleaved, peak_memory
+from tests.conftest import run_command
 
 TINY = (
     "--lengths=8,16,32", "--contexts=3,9", "--tokens=32", "--batch=2", "--repeats=2",
@@ -22,13 +21,7 @@ TINY = (
 
 
 def bench(tmp_path, *arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["mixbench", "bench", *arguments, f"--out={tmp_path / 'b'}"])
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            return exit_.code
-    return 0
+    return run_command("bench", *arguments, f"--out={tmp_path / 'b'}")
 
 
 def test_every_part_is_measured(tmp_path, capfd, monkeypatch):

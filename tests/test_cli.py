@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 
 import pytest
 
-from mixbench import cli
-from tests.conftest import TINY
+from tests.conftest import TINY, run_command
 
 
 @pytest.fixture
@@ -19,14 +17,7 @@ def call(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mixbench", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = exit_.code
-        out, err = capfd.readouterr()
-        return code, out, err
+        return run_command(*arguments), *capfd.readouterr()
 
     return run
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from mixbench import cli
 from tests import fake_task
+from tests.conftest import run_command
 
 
 def write_conf(folder: Path) -> None:
@@ -24,12 +23,7 @@ def call(folder: Path, *arguments: str) -> int:
     write_conf(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(sys, "argv", ["mixbench", "--config-dir", "conf", *arguments])
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            return exit_.code
-    return 0
+        return run_command("--config-dir", "conf", *arguments)
 
 
 def sweep_of(folder: Path) -> Path:
@@ -163,9 +157,7 @@ def test_the_report_command_gives_the_same_again(known, tmp_path, capfd):
     folder = sweep_of(known[0])
     before = (folder / "report.json").read_bytes()
     assert call(known[0], "--help") == 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["mixbench", "report", str(folder), "--out", str(tmp_path)])
-        cli.main()
+    assert run_command("report", folder, "--out", tmp_path) == 0
     assert (tmp_path / "report.json").read_bytes() == before
     assert "beats tuned baseline" in capfd.readouterr().out
 
@@ -243,13 +235,12 @@ def test_a_configuration_that_interpolates_the_seed_is_found_again(tmp_path):
     assert {(0, 0.0), (1, 1.0), (1000, 1000.0), (1001, 1001.0)} <= gains
 
 
-def test_a_sweep_with_other_settings_is_another_comparison(tmp_path, monkeypatch, capfd):
+def test_a_sweep_with_other_settings_is_another_comparison(tmp_path, capfd):
     assert call(tmp_path, "sweep=small", "epochs=1", "sweep.eval_seeds=3") == 0
     assert call(tmp_path, "sweep=small", "epochs=1") == 0
     assert call(tmp_path, "sweep=small", "epochs=1", "hydra/launcher=basic") == 0
     capfd.readouterr()
-    monkeypatch.setattr(sys, "argv", ["mixbench", "report", str(tmp_path / "outputs")])
-    cli.main()
+    assert run_command("report", tmp_path / "outputs") == 0
     studies = json.loads((tmp_path / "outputs" / "report.json").read_text())["studies"]
     counts = [len(study["tasks"][0]["comparisons"][0]["pairs"]) for study in studies]
     assert sorted(counts) == [2, 3]  # and no study of left-over runs
@@ -258,6 +249,17 @@ def test_a_sweep_with_other_settings_is_another_comparison(tmp_path, monkeypatch
     assert "changed from the sweep as it is shipped: epochs=1 sweep.eval_seeds=3" in notes
     drawn = {path.name for path in (tmp_path / "outputs" / "plots").iterdir()}
     assert {"small-0-paired.png", "small-1-paired.png"} <= drawn
+
+
+def test_a_result_that_cannot_be_read_is_made_again(tmp_path):
+    assert call(tmp_path, "sweep=small", "epochs=1") == 0
+    broken, *others = sorted((tmp_path / "outputs" / "runs").glob("*/result.json"))
+    whole = json.loads(broken.read_text())
+    kept = {path: path.stat().st_mtime_ns for path in others}
+    broken.write_text("{")
+    assert call(tmp_path, "sweep=small", "epochs=1") == 0
+    assert json.loads(broken.read_text())["metrics"] == whole["metrics"]
+    assert {path: path.stat().st_mtime_ns for path in others} == kept
 
 
 def test_a_preview_lists_the_runs_and_makes_nothing(tmp_path, capfd):

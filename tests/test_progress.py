@@ -12,18 +12,14 @@ from mixbench.records import RunFolder
 from tests.records import fabricate
 
 
-def folder_of(path):
-    return RunFolder(path, path.name.rpartition("-")[2])
-
-
 def touch(path, seconds):
     """Give a file another time of change."""
     os.utime(path, (seconds, seconds))
 
 
 def test_runs_are_counted_once_and_old_results_are_not(tmp_path):
-    old = folder_of(fabricate(tmp_path, seed=0))
-    new = folder_of(fabricate(tmp_path, seed=1))
+    old = RunFolder.at(fabricate(tmp_path, seed=0))
+    new = RunFolder.at(fabricate(tmp_path, seed=1))
     text = new.result.read_text()
     new.result.unlink()
     (new.path / ".hydra" / "config.yaml").unlink(missing_ok=True)
@@ -41,7 +37,7 @@ def test_runs_are_counted_once_and_old_results_are_not(tmp_path):
 
 def test_diverged_and_failed_runs_are_counted_as_lost(tmp_path):
     paths = [fabricate(tmp_path, seed=s, status=t) for s, t in enumerate(("diverged", "failed"))]
-    watch = SweepWatch([folder_of(path) for path in paths])
+    watch = SweepWatch([RunFolder.at(path) for path in paths])
     for path in paths:
         touch(path / "result.json", 1e9)
     assert len(list(watch.finished())) == 2
@@ -53,7 +49,7 @@ def test_off_a_terminal_every_run_is_a_line(tmp_path):
     text = (path / "result.json").read_text()
     (path / "result.json").unlink()
     console = Console(file=io.StringIO(), width=100)
-    with sweep_display(console, "one run", [folder_of(path)]):
+    with sweep_display(console, "one run", [RunFolder.at(path)]):
         (path / "result.json").write_text(text)
     lines = console.file.getvalue().splitlines()
     assert lines == ["one run: 1 to run", "1/1  mqar-attention-seed3  valid accuracy 0.2500  2 s"]
@@ -65,6 +61,6 @@ def test_on_a_terminal_one_bar_shows_all(tmp_path):
     text = (path / "result.json").read_text()
     (path / "result.json").unlink()
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    with sweep_display(console, "one run", [folder_of(path)]):
+    with sweep_display(console, "one run", [RunFolder.at(path)]):
         (path / "result.json").write_text(text)
     assert "1/1 done, 0 running, 1 failed" in console.file.getvalue()

@@ -5,30 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 
 import pytest
 
-from mixbench import cli
 from mixbench.report.analytic import analytic_table
 from mixbench.report.markdown import escape, table_lines
 from mixbench.report.tables import number, observed
+from tests.conftest import run_command
 from tests.records import fabricate
 
 
 @pytest.fixture
-def report(tmp_path, monkeypatch, capfd):
+def report(capfd):
     """Runs `mixbench report` in this process: exit code, standard output, standard error."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mixbench", "report", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        out, err = capfd.readouterr()
-        return code, out, err
+        return run_command("report", *arguments), *capfd.readouterr()
 
     return run
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -21,9 +20,9 @@ from rich.text import Text
 from mixbench import __version__
 from mixbench.bench import cases
 from mixbench.bench.cases import PARTS, Effort, Row
-from mixbench.cli import config_folder
+from mixbench.cli import compose_config, config_folder
 from mixbench.config import Settings, check, target
-from mixbench.errors import Parser, SettingError, nearest
+from mixbench.errors import Parser, SettingError, some_of
 from mixbench.mixers.mixer import Mixer
 from mixbench.records import make_folder, write_json
 from mixbench.study import override_key
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
         SettingError: Wrong arguments or settings.
     """
     given = _parse(arguments)
-    parts = _known("--parts", given.parts.split(","), PARTS)
+    parts = some_of("--parts", given.parts.split(","), PARTS)
     lengths = _numbers("--lengths", given.lengths)
     threads = [
         os.cpu_count() or 1 if text == "all" else _numbers("--threads", text)[0]
@@ -139,17 +138,7 @@ def _mixers(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _settings(overrides: Sequence[str]) -> Settings:
-    with initialize_config_dir(config_folder(), version_base="1.3"):
-        return check(compose("train", list(overrides)), list(overrides))
-
-
-def _known(key: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
-    for name in names:
-        if name not in known:
-            raise SettingError(
-                key, expected=f"some of {', '.join(known)}", got=name, fix=nearest(name, known)
-            )
-    return list(names)
+    return check(compose_config(overrides), overrides)
 
 
 def _numbers(key: str, text: str) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from mixbench.bench.cases import Row
@@ -21,7 +20,6 @@ def draw_growth(
         fits: Exponents by (name, what, threads), see `exponents`.
         path: The PNG file.
     """
-    matplotlib.use("agg")
     parts = [part for part in ("ops", "mixers") if any(row.part == part for row in rows)]
     figure = Figure(figsize=(7 * len(parts), 5), layout="constrained")
     what = "forward+backward"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from mixbench.collect import collect
 from mixbench.comparison import compare
-from mixbench.errors import Parser, RunsFailed, SettingError, nearest
+from mixbench.errors import Parser, RunsFailed, SettingError, some_of
 from mixbench.records import make_folder, write_bytes, write_json
 from mixbench.report.markdown import markdown
 from mixbench.report.terminal import print_report
@@ -46,15 +46,7 @@ def main(arguments: Sequence[str]) -> None:
         "--out", type=Path, help="folder for report.json, report.md and plots (default: first PATH)"
     )
     given = parser.parse_args(list(arguments))
-    formats = given.format.split(",")
-    for name in formats:
-        if name not in FORMATS:
-            raise SettingError(
-                "--format",
-                expected=f"some of {', '.join(FORMATS)}",
-                got=name,
-                fix=nearest(name, FORMATS),
-            )
+    formats = some_of("--format", given.format.split(","), FORMATS)
     first: Path = given.paths[0]
     out = given.out or (first.parent if first.is_file() else first)
     studies = write_report(given.paths, out, make_console(), formats, given.baseline, given.idea)

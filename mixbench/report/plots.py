@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from mixbench.study import is_number
 
 # Okabe and Ito's colours, which the colour-blind tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -31,7 +32,6 @@ def draw_plots(study: Mapping[str, Any], folder: Path, prefix: str) -> list[tupl
     Returns:
         What each shows, and its file name.
     """
-    matplotlib.use("agg")
     panels: list[tuple[str, str, Panel]] = [
         ("paired", "paired differences per seed, positive is better", _paired),
         ("curves", "learning curves on the evaluation seeds (validation)", _curves),
@@ -187,7 +187,7 @@ def _knobs(study: Mapping[str, Any]) -> list[tuple[str, str, Panel]]:
         for arm in task["arms"]
         for trial in arm["trials"]
         for key, value in trial["values"].items()
-        if _is_number(value)
+        if is_number(value)
     }
     return [
         (
@@ -207,7 +207,7 @@ def _knob(key: str, axes: Axes, task: Mapping[str, Any]) -> bool:
         points = sorted(
             (trial["values"][key], trial["mean"])
             for trial in arm["trials"]
-            if trial["mean"] is not None and _is_number(trial["values"].get(key))
+            if trial["mean"] is not None and is_number(trial["values"].get(key))
         )
         values += [value for value, _ in points]
         if len({value for value, _ in points}) > 1:
@@ -221,10 +221,6 @@ def _knob(key: str, axes: Axes, task: Mapping[str, Any]) -> bool:
     return shown
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _numeric_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     """Dataset knobs with numbers that differ between tasks of one metric."""
     if len({(task["metric"], task["dataset"]["_target_"]) for task in tasks}) != 1:
@@ -232,7 +228,7 @@ def _numeric_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = []
     for key in tasks[0]["dataset"]:
         values = [task["dataset"].get(key) for task in tasks]
-        if all(map(_is_number, values)) and len(set(values)) == len(values) > 1:
+        if all(map(is_number, values)) and len(set(values)) == len(values) > 1:
             keys.append(key)
     return keys
 
