@@ -142,7 +142,9 @@ class DeltaMixer(Mixer):
         return Operations(multiplies=self.cell_size, additions=self.cell_size)
 
 
-def credit_check(rule: Callable[..., Tensor], weights: list[float]) -> Check:
+def credit_check(
+    rule: Callable[..., Tensor], weights: list[float], key_width: int, value_width: int
+) -> Check:
     """The gradient of an output with respect to a value written d steps before.
 
     All keys in between are orthogonal to the one asked for, so the gradient must be
@@ -152,28 +154,30 @@ def credit_check(rule: Callable[..., Tensor], weights: list[float]) -> Check:
     Args:
         rule: q, k, v, alpha, beta to outputs, float64.
         weights: The cells' weights; `[1.0]` for a single cell.
+        key_width: Key width K to try it at; two orthogonal keys need at least 2.
+        value_width: Value width V.
     """
-    T = 131
+    T, K = 131, max(2, key_width)
     distances = (1, 30, 130)
     predicted, observed = {}, {}
     for gate in (0.5, 0.999):
-        q = torch.zeros(1, T, 1, 2, dtype=torch.float64)
-        q[..., 1] = 1.0
+        asked, other = torch.eye(K, dtype=torch.float64)[:2]
+        q = other.expand(1, T, 1, K)
         k = q.clone()
-        v = torch.zeros(1, T, 1, 1, dtype=torch.float64, requires_grad=True)
+        v = torch.zeros(1, T, 1, value_width, dtype=torch.float64, requires_grad=True)
         alpha = torch.full((1, T, 1), gate, dtype=torch.float64)
         for d in distances:
             k_d = k.clone()
-            k_d[0, T - 1 - d, 0] = torch.tensor([1.0, 0.0], dtype=torch.float64)
+            k_d[0, T - 1 - d, 0] = asked
             q_d = q.clone()
-            q_d[0, T - 1, 0] = torch.tensor([1.0, 0.0], dtype=torch.float64)
+            q_d[0, T - 1, 0] = asked
             with torch.enable_grad():
                 out = rule(q_d, k_d, v, alpha, torch.ones_like(alpha))
-                (grad,) = torch.autograd.grad(out[0, T - 1].sum(), v)
+                (grad,) = torch.autograd.grad(out[0, T - 1, 0, 0], v)
             key = f"gate {gate}, {d} steps"
             # A write of weight w has gate b w, which the read's weight multiplies once more.
             predicted[key] = sum(w * w * gate ** (w * d) for w in weights)
-            observed[key] = float(grad[0, T - 1 - d])
+            observed[key] = float(grad[0, T - 1 - d, 0, 0])
     error = max(abs(observed[key] - predicted[key]) for key in predicted)
     return Check(
         "credit falls as the product of the gates", predicted, observed, 1e-9, error <= 1e-9

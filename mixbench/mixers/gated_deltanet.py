@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mixbench.accounting import Operations
 from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
-from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule, naive_gated_delta_rule
+from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_rule
 from mixbench.signatures import Check
 
 
@@ -46,7 +46,7 @@ class GatedDeltaNet(DeltaMixer):
         x = self.conv(x)
         q, k, v = self.content(x)
         alpha, beta = self.gates(x)
-        out, _ = chunk_gated_delta_rule(q, k, v, alpha, beta)
+        out, _ = gated_delta_rule(q, k, v, alpha, beta)
         return self.out_gate * self.o_proj(out.flatten(-2))
 
     def state_size(self, seq_len: int) -> int:
@@ -75,7 +75,9 @@ class GatedDeltaNet(DeltaMixer):
         norms = k.norm(dim=-1)
         low, high = float(alpha.min()), float(alpha.max())
         return [
-            credit_check(lambda *c: chunk_gated_delta_rule(*c)[0], [1.0]),
+            credit_check(
+                lambda *c: gated_delta_rule(*c)[0], [1.0], self.key_width, self.value_width
+            ),
             Check.close("keys have unit norm", 0.0, float((norms - 1).abs().max()), 1e-4),
             Check(
                 "retention gates lie in [1e-4, 0.9991]",

@@ -14,7 +14,7 @@ from mixbench.accounting import Operations, linear
 from mixbench.errors import SettingError
 from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
 from mixbench.mixers.mixer import inverse_softplus, positive
-from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule, naive_gated_delta_rule
+from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_rule
 from mixbench.ops.lattice_rule import (
     ReadMode,
     Weights,
@@ -134,7 +134,7 @@ class Lattice(DeltaMixer):
         q, k, v = self.content(x)
         alpha, beta = self.gates(x)
         if self.one_cell:
-            out, _ = chunk_gated_delta_rule(q, k, v, alpha, beta)
+            out, _ = gated_delta_rule(q, k, v, alpha, beta)
             self.n_cells = torch.full((len(x),), min(1, x.shape[1]), device=x.device)
         else:
             write_address, read_address = self.addresses(x)
@@ -251,8 +251,9 @@ class Lattice(DeltaMixer):
         )
 
     def _credit_check(self) -> Check:
+        widths = (self.key_width, self.value_width)
         if self.one_cell:
-            return credit_check(lambda *c: chunk_gated_delta_rule(*c)[0], [1.0])
+            return credit_check(lambda *c: gated_delta_rule(*c)[0], [1.0], *widths)
         weights: Weights = self.weights
 
         def rule(q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
@@ -260,7 +261,7 @@ class Lattice(DeltaMixer):
             return lattice_rule(at, at, q, k, v, alpha, beta, weights)[0]
 
         w = spline_neighbourhood(torch.zeros(2, dtype=torch.float64), weights)[1]
-        return credit_check(rule, w.tolist())
+        return credit_check(rule, w.tolist(), *widths)
 
     def _spread_check(self) -> Check:
         """New lattices of this width, at the published scale, on eight random tokens."""

@@ -314,8 +314,8 @@ def break_one_cell(monkeypatch):
     from mixbench.ops import gated_delta_rule as ops
 
     monkeypatch.setattr(
-        "mixbench.mixers.lattice.chunk_gated_delta_rule",
-        lambda q, k, v, a, b: ops.chunk_gated_delta_rule(q, k, v, a, 0.9 * b),
+        "mixbench.mixers.lattice.gated_delta_rule",
+        lambda q, k, v, a, b: ops.gated_delta_rule(q, k, v, a, 0.9 * b),
     )
     return make("lattice"), "capped at one cell it is Gated DeltaNet"
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from mixbench.ops.gated_delta_rule import naive_gated_delta_rule
-from mixbench.ops.lattice_rule import lattice_rule, naive_lattice_rule, spline_neighbourhood
+from mixbench.ops.lattice_rule import (
+    lattice_rule,
+    lists_lattice_rule,
+    naive_lattice_rule,
+    spline_neighbourhood,
+)
 
 FILES = {"spread": "unit", "crowded": "unit", "one_address": "unit", "sum_weights": "partition"}
 NAMES = {
@@ -16,6 +23,10 @@ NAMES = {
     "addr_q": "read_address",
     **{name: name for name in ("q", "k", "v", "alpha", "beta")},
 }
+
+
+RULES = [lattice_rule, lists_lattice_rule]
+Rule = Callable[..., tuple[Tensor, Tensor]]
 
 
 def random_inputs(T: int, scale: float, gates: str = "mixed") -> list[Tensor]:
@@ -35,9 +46,9 @@ def random_inputs(T: int, scale: float, gates: str = "mixed") -> list[Tensor]:
     return [x.requires_grad_() for x in (write, read, q, k, v, alpha, beta)]
 
 
-def assert_equal_to_definition(inputs: list[Tensor], **options: str) -> None:
+def assert_equal_to_definition(fast: Rule, inputs: list[Tensor], **options: str) -> None:
     results = []
-    for rule in (naive_lattice_rule, lattice_rule):
+    for rule in (naive_lattice_rule, fast):
         out, n_cells = rule(*inputs, **options)
         weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
         grads = torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True)
@@ -45,15 +56,15 @@ def assert_equal_to_definition(inputs: list[Tensor], **options: str) -> None:
     (out, n_cells, grads), (fast_out, fast_n_cells, fast_grads) = results
     assert torch.equal(fast_n_cells, n_cells)
     torch.testing.assert_close(fast_out, out, rtol=0, atol=1e-10)
-    for slow, fast in zip(grads, fast_grads, strict=True):
+    for slow, quick in zip(grads, fast_grads, strict=True):
         if slow is None:  # reading the nearest cell leaves the read address without a gradient
-            assert fast is None or not fast.any()
+            assert quick is None or not quick.any()
             continue
         scale = 1 + slow.abs().max()
-        torch.testing.assert_close(fast / scale, slow / scale, rtol=0, atol=1e-9)
+        torch.testing.assert_close(quick / scale, slow / scale, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("rule", [naive_lattice_rule, lattice_rule])
+@pytest.mark.parametrize("rule", [naive_lattice_rule, *RULES])
 @pytest.mark.parametrize("file", FILES)
 def test_golden(golden, file, rule):
     g = golden(f"lattice_rule_{file}")
@@ -66,37 +77,42 @@ def test_golden(golden, file, rule):
         torch.testing.assert_close(grad, g[f"grad.{name}"], rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("gates", ["mixed", "forgetting", "keeping"])
 @pytest.mark.parametrize("scale", [0.2, 4.0])
 @pytest.mark.parametrize("T", [1, 2, 3, 63, 64, 65])
-def test_fast_form_equals_the_definition(T, scale, gates):
-    assert_equal_to_definition(random_inputs(T, scale, gates))
+def test_fast_form_equals_the_definition(rule, T, scale, gates):
+    assert_equal_to_definition(rule, random_inputs(T, scale, gates))
 
 
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("scale", [0.2, 8.0])
-def test_fast_form_equals_the_definition_on_long_lists(scale):
-    assert_equal_to_definition(random_inputs(130, scale))
+def test_fast_form_equals_the_definition_on_long_lists(rule, scale):
+    assert_equal_to_definition(rule, random_inputs(130, scale))
 
 
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("weights", ["unit", "partition"])
 @pytest.mark.parametrize("read_mode", ["all", "nearest"])
-def test_fast_form_equals_the_definition_in_every_mode(weights, read_mode):
-    assert_equal_to_definition(random_inputs(31, 3.0), weights=weights, read_mode=read_mode)
+def test_fast_form_equals_the_definition_in_every_mode(rule, weights, read_mode):
+    assert_equal_to_definition(rule, random_inputs(31, 3.0), weights=weights, read_mode=read_mode)
 
 
-def test_addresses_far_apart_are_told_apart():
+@pytest.mark.parametrize("rule", RULES)
+def test_addresses_far_apart_are_told_apart(rule):
     inputs = random_inputs(9, 2.0)
     far = inputs[0].detach() + torch.tensor([3e9, -4e9], dtype=torch.float64) * (
         torch.arange(9)[:, None] % 3
     )
     inputs[0] = far.requires_grad_()
     inputs[1] = far.detach().clone().requires_grad_()
-    assert_equal_to_definition(inputs)
+    assert_equal_to_definition(rule, inputs)
 
 
-def test_gradient_equals_finite_differences():
+@pytest.mark.parametrize("rule", RULES)
+def test_gradient_equals_finite_differences(rule):
     inputs = random_inputs(7, 1.5)
-    assert torch.autograd.gradcheck(lambda *x: lattice_rule(*x)[0], inputs, atol=1e-6)
+    assert torch.autograd.gradcheck(lambda *x: rule(*x)[0], inputs, atol=1e-6)
 
 
 def test_unit_weights_return_a_value_with_gain_one():
@@ -119,11 +135,12 @@ def test_weights_are_normalised(weights, power):
     assert torch.equal(cells[:, 4], address.round())
 
 
-def test_a_token_does_not_see_later_ones():
+@pytest.mark.parametrize("rule", RULES)
+def test_a_token_does_not_see_later_ones(rule):
     inputs = [x.detach() for x in random_inputs(40, 2.0)]
-    out, _ = lattice_rule(*inputs)
+    out, _ = rule(*inputs)
     changed = [torch.cat([x[:, :25], x[:, 25:].roll(1, dims=1)], dim=1) for x in inputs]
-    out_changed, _ = lattice_rule(*changed)
+    out_changed, _ = rule(*changed)
     torch.testing.assert_close(out_changed[:, :25], out[:, :25], rtol=0, atol=1e-12)
     assert not torch.allclose(out_changed[:, 25:], out[:, 25:])
 
@@ -137,8 +154,9 @@ def test_one_shared_cell_is_the_gated_delta_rule():
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
-def test_empty_sequence():
+@pytest.mark.parametrize("rule", RULES)
+def test_empty_sequence(rule):
     inputs = [x[:, :0] for x in random_inputs(3, 2.0)]
-    out, n_cells = lattice_rule(*inputs)
+    out, n_cells = rule(*inputs)
     assert out.shape == (2, 0, 2, 4)
     assert n_cells.tolist() == [0, 0]

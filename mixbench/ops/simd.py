@@ -1,0 +1,257 @@
+"""Rows of numbers as vector instructions, for kernels that numba compiles.
+
+Numba leaves loops over short rows of two-dimensional arrays scalar, since it cannot know that the
+arrays are distinct. These functions are called from compiled code only. They take contiguous
+arrays `[rows, width]` with row numbers, and handle a row as one vector of `width` numbers; `width`
+must be a constant of the kernel. Nothing is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_INT32 = ir.IntType(32)
+# Bytes of sums that a product keeps in registers: so many chains of additions hide their latency.
+_SUM_BYTES = 512
+
+
+class _Emitter:
+    """Writes the instructions of one function on rows; arguments are known by their place."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any, first: int) -> None:
+        """`args[first]` is the first array; its dtype is that of all."""
+        self.context = context
+        self.builder = builder
+        self.types = signature.args
+        self.args = args
+        self.width = signature.args[0].literal_value
+        dtype = signature.args[first].dtype
+        self.dtype = dtype
+        self.bytes = dtype.bitwidth // 8
+        self.number = context.get_value_type(dtype)
+        self.vector = ir.VectorType(self.number, self.width)
+
+    def array(self, place: int) -> Any:
+        return self.context.make_array(self.types[place])(
+            self.context, self.builder, self.args[place]
+        )
+
+    def integer(self, place: int) -> Any:
+        return self.context.cast(self.builder, self.args[place], self.types[place], types.intp)
+
+    def scalar(self, place: int) -> Any:
+        return self.context.cast(self.builder, self.args[place], self.types[place], self.dtype)
+
+    def pointer(self, array: Any, row: Any) -> Any:
+        start = self.builder.gep(array.data, [self.builder.mul(row, _whole(self.width))])
+        return self.builder.bitcast(start, self.vector.as_pointer())
+
+    def row(self, place: int) -> Any:
+        """Where the row lies that an array and the integer behind it name."""
+        return self.pointer(self.array(place), self.integer(place + 1))
+
+    def load(self, pointer: Any) -> Any:
+        return self.builder.load(pointer, align=self.bytes)
+
+    def store(self, value: Any, pointer: Any) -> None:
+        self.builder.store(value, pointer, align=self.bytes)
+
+    def splat(self, number: Any) -> Any:
+        nothing = ir.Constant(self.vector, ir.Undefined)
+        first = self.builder.insert_element(nothing, number, ir.Constant(_INT32, 0))
+        return self.shuffle(first, nothing, [0] * self.width)
+
+    def shuffle(self, a: Any, b: Any, order: list[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(_INT32, len(order)), order)
+        return self.builder.shuffle_vector(a, b, mask)
+
+    def multiply(self, a: Any, b: Any) -> Any:
+        return self.builder.fmul(a, b, flags=("contract",))
+
+    def add(self, a: Any, b: Any) -> Any:
+        return self.builder.fadd(a, b, flags=("contract",))
+
+
+def _whole(value: int) -> ir.Constant:
+    return ir.Constant(ir.IntType(64), value)
+
+
+def _on_rows(
+    emit: Callable[[_Emitter], Any], returns_number: bool = False, first: int = 1
+) -> Callable[[Any, Any], tuple[Any, Callable[..., Any]]]:
+    """What numba wants of an intrinsic: its types, and what writes it."""
+
+    def typed(*arguments: Any) -> tuple[Any, Callable[..., Any]]:
+        result = arguments[first].dtype if returns_number else types.void
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = emit(_Emitter(context, builder, signature, args, first))
+            return value if returns_number else context.get_dummy_value()
+
+        return result(*arguments), codegen
+
+    return typed
+
+
+@intrinsic(prefer_literal=True)
+def copy(typing, width, Y, i, X, j):
+    """`Y[i] = X[j]`."""
+    return _on_rows(lambda e: e.store(e.load(e.row(3)), e.row(1)))(width, Y, i, X, j)
+
+
+@intrinsic(prefer_literal=True)
+def fill(typing, width, Y, i, a):
+    """`Y[i] = a`."""
+    return _on_rows(lambda e: e.store(e.splat(e.scalar(3)), e.row(1)))(width, Y, i, a)
+
+
+@intrinsic(prefer_literal=True)
+def scale(typing, width, Y, i, a, X, j):
+    """`Y[i] = a X[j]`."""
+
+    def emit(e: _Emitter) -> None:
+        e.store(e.multiply(e.splat(e.scalar(3)), e.load(e.row(4))), e.row(1))
+
+    return _on_rows(emit)(width, Y, i, a, X, j)
+
+
+@intrinsic(prefer_literal=True)
+def add_scaled(typing, width, Y, i, a, X, j):
+    """`Y[i] += a X[j]`."""
+
+    def emit(e: _Emitter) -> None:
+        more = e.multiply(e.splat(e.scalar(3)), e.load(e.row(4)))
+        e.store(e.add(more, e.load(e.row(1))), e.row(1))
+
+    return _on_rows(emit)(width, Y, i, a, X, j)
+
+
+@intrinsic(prefer_literal=True)
+def multiply(typing, width, Y, i, a, X, j, W, k):
+    """`Y[i] = a X[j] W[k]`, number by number."""
+
+    def emit(e: _Emitter) -> None:
+        both = e.multiply(e.load(e.row(4)), e.load(e.row(6)))
+        e.store(e.multiply(e.splat(e.scalar(3)), both), e.row(1))
+
+    return _on_rows(emit)(width, Y, i, a, X, j, W, k)
+
+
+@intrinsic(prefer_literal=True)
+def decay(typing, width, Y, i, a, X, j, smallest):
+    """`Y[i] = a X[j]`, and 0 where that is below `smallest`: denormal numbers are slow."""
+
+    def emit(e: _Emitter) -> None:
+        value = e.multiply(e.splat(e.scalar(3)), e.load(e.row(4)))
+        small = e.builder.fcmp_ordered("<", value, e.splat(e.scalar(6)))
+        e.store(e.builder.select(small, ir.Constant(e.vector, None), value), e.row(1))
+
+    return _on_rows(emit)(width, Y, i, a, X, j, smallest)
+
+
+@intrinsic(prefer_literal=True)
+def dot(typing, width, X, j, W, k):
+    """`X[j] . W[k]`."""
+
+    def emit(e: _Emitter) -> Any:
+        number = e.number
+        total = cgutils.get_or_insert_function(
+            e.builder.module,
+            ir.FunctionType(number, [number, e.vector]),
+            f"llvm.vector.reduce.fadd.v{e.width}f{8 * e.bytes}",
+        )
+        products = e.multiply(e.load(e.row(1)), e.load(e.row(3)))
+        return e.builder.call(total, [ir.Constant(number, 0.0), products], fastmath=("reassoc",))
+
+    return _on_rows(emit, returns_number=True)(width, X, j, W, k)
+
+
+@intrinsic(prefer_literal=True)
+def transpose(typing, width, Y, column, X, i):
+    """`Y[:, column : column + width] = X[i : i + width].T`; `width` is a power of two."""
+
+    def emit(e: _Emitter) -> None:
+        b = e.builder
+        X, Y = e.array(3), e.array(1)
+        x_columns, y_columns = (b.extract_value(array.shape, 1) for array in (X, Y))
+        x_start = b.gep(X.data, [b.mul(e.integer(4), x_columns)])
+        y_start = b.gep(Y.data, [e.integer(2)])
+
+        def x(row: int, column: Any) -> Any:
+            return b.gep(x_start, [b.add(b.mul(_whole(row), x_columns), column)])
+
+        def y(row: Any, column: int) -> Any:
+            return b.gep(y_start, [b.add(b.mul(row, y_columns), _whole(column))])
+
+        def vector(pointer: Any) -> Any:
+            return b.bitcast(pointer, e.vector.as_pointer())
+
+        # Interleaving the first half of a square's rows with the second, log2(width) times,
+        # transposes it.
+        squares = b.sdiv(x_columns, _whole(e.width))
+        half = e.width // 2
+        low = [lane for n in range(half) for lane in (n, e.width + n)]
+        high = [lane + half for lane in low]
+        with cgutils.for_range(b, squares) as loop:
+            first = b.mul(loop.index, _whole(e.width))
+            rows = [e.load(vector(x(r, first))) for r in range(e.width)]
+            for _ in range(e.width.bit_length() - 1):
+                pairs = list(zip(rows[:half], rows[half:], strict=True))
+                rows = [e.shuffle(*pair, order) for pair in pairs for order in (low, high)]
+            for r, row in enumerate(rows):
+                e.store(row, vector(y(b.add(first, _whole(r)), 0)))
+        done = b.mul(squares, _whole(e.width))
+        with cgutils.for_range_slice(b, done, x_columns, _whole(1)) as (column, _):
+            for r in range(e.width):
+                b.store(b.load(x(r, column)), y(column, r))
+
+    return _on_rows(emit)(width, Y, column, X, i)
+
+
+@intrinsic(prefer_literal=True)
+def product(typing, width, accumulate, transposed, Y, i, n, X, j, W, k, m):
+    """`Y[i : i + n] = X W[k : k + m]`, or `+=` if `accumulate`.
+
+    X is `X[j : j + n, :m]`, or `X[j : j + m, :n].T` if `transposed`; both are constants.
+    """
+
+    def emit(e: _Emitter) -> None:
+        b = e.builder
+        Y, X, W = e.array(3), e.array(6), e.array(8)
+        i, n, j, k, m = (e.integer(place) for place in (4, 5, 7, 9, 10))
+        columns = b.extract_value(X.shape, 1)
+        down, along = (_whole(1), columns) if transposed.literal_value else (columns, _whole(1))
+        start = b.gep(X.data, [b.mul(j, columns)])
+
+        def rows_from(first: Any, count: int) -> None:
+            """`count` rows of Y at once, their sums in registers."""
+            places = [e.pointer(Y, b.add(b.add(i, first), _whole(r))) for r in range(count)]
+            sums = [cgutils.alloca_once(b, e.vector) for _ in range(count)]
+            for place, total in zip(places, sums, strict=True):
+                old = e.load(place) if accumulate.literal_value else ir.Constant(e.vector, None)
+                b.store(old, total)
+            numbers = [b.gep(start, [b.mul(b.add(first, _whole(r)), down)]) for r in range(count)]
+            with cgutils.for_range(b, m) as loop:
+                row = e.load(e.pointer(W, b.add(k, loop.index)))
+                offset = b.mul(loop.index, along)
+                for number, total in zip(numbers, sums, strict=True):
+                    x = e.splat(b.load(b.gep(number, [offset])))
+                    b.store(e.add(e.multiply(x, row), b.load(total)), total)
+            for place, total in zip(places, sums, strict=True):
+                e.store(b.load(total), place)
+
+        done = _whole(0)
+        count = max(1, min(8, _SUM_BYTES // (e.width * e.bytes)))
+        while count:
+            blocks = b.sdiv(b.sub(n, done), _whole(count))
+            with cgutils.for_range(b, blocks) as loop:
+                rows_from(b.add(done, b.mul(loop.index, _whole(count))), count)
+            done = b.add(done, b.mul(blocks, _whole(count)))
+            count = 0 if count == 1 else max(1, count // 4)
+
+    return _on_rows(emit, first=3)(width, accumulate, transposed, Y, i, n, X, j, W, k, m)
