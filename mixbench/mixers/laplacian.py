@@ -12,7 +12,7 @@ from mixbench.accounting import Operations, sigmoid
 from mixbench.mixers.attention import weight_checks
 from mixbench.mixers.mixer import inverse_softplus, positive
 from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
-from mixbench.ops.laplacian_attention import laplacian_logits
+from mixbench.ops.laplacian_attention import laplacian_attention, laplacian_logits
 from mixbench.signatures import Check
 
 _SIGMA_FLOOR = 1e-6
@@ -64,11 +64,10 @@ class Laplacian(CachedMixer):
 
     def mix(self, x: Tensor) -> Tensor:
         q, k, v = self.heads(x)
-        weights = laplacian_logits(q, k, self.sigma, self.causal).softmax(-1)
-        return self.merge(weights.to(v.dtype) @ v)
+        return self.merge(laplacian_attention(q, k, v, self.sigma, self.causal).to(v.dtype))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return laplacian_logits(q, k, self.sigma).softmax(-1).to(v.dtype) @ v
+        return laplacian_attention(q, k, v, self.sigma).to(v.dtype)
 
     def signature(self, x: Tensor) -> list[Check]:
         """Weights are a distribution; a larger sigma, here the trained one scaled, selects less."""

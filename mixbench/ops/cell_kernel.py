@@ -20,16 +20,12 @@ through the list anew and then back: memory is linear in the length of the longe
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
-from typing import Any
+from functools import cache
 
-import numba
 import numpy as np
 
-from mixbench.ops import simd
+from mixbench.ops.compiling import compile_once, vector_code
 from mixbench.ops.simd import (
     add_scaled,
     copy,
@@ -46,15 +42,6 @@ from mixbench.ops.simd import (
 CHUNK = 16
 
 
-def compile_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile for the CPU at the first call, and keep the result on disk where that is possible."""
-    options = partial(numba.njit, nogil=True, error_model="numpy", fastmath={"contract"})
-    try:
-        return options(cache=True)(function)
-    except RuntimeError:  # numba finds no folder that it may write to
-        return options()(function)
-
-
 @cache
 def cell_kernel(K: int, V: int) -> Callable[..., None]:
     """The kernel for keys and values of these widths.
@@ -68,8 +55,7 @@ def cell_kernel(K: int, V: int) -> Callable[..., None]:
     """
     C = CHUNK
     whole = K // C * C
-    # What is kept on disk belongs to this file, and to its free variables: hence to that one too.
-    vectors = zlib.crc32(Path(simd.__file__).read_bytes())
+    vectors = vector_code()
 
     @compile_once
     def run(
@@ -79,7 +65,7 @@ def cell_kernel(K: int, V: int) -> Callable[..., None]:
         d_out, d_leaving,
         d_q, d_k, d_v, d_log_alpha, d_beta, d_w_write, d_w_read, d_entering,
     ):  # fmt: skip
-        assert vectors >= 0
+        assert vectors
         dtype = q.dtype
         zero, one = dtype.type(0), dtype.type(1)
         smallest = dtype.type(1e-30 if q.itemsize == 4 else 1e-290)

@@ -7,8 +7,6 @@ Axes: B batch, T time, H heads, K key width, V value width; W write and R read s
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from mixbench.ops.cell_kernel import cell_kernel, plan_cells
+from mixbench.ops.compiling import share_out
 
 
 @torch.library.custom_op("mixbench::plan_cells", mutates_args=(), device_types="cpu")
@@ -189,18 +188,10 @@ def _run(
     arguments = (starts, tokens, slots, q, k, v, log_alpha, beta, w_write, w_read, entering)
     results = (*map(_rows, outputs), *map(_rows, gradients))
 
-    def share(bounds: tuple[int, int]) -> None:
-        run(*(int(first_cell[b]) for b in bounds), *arguments, backward, *results)
+    def share(first: int, last: int) -> None:
+        run(int(first_cell[first]), int(first_cell[last]), *arguments, backward, *results)
 
-    sequences = len(first_cell) - 1
-    threads = max(1, min(torch.get_num_threads(), sequences))
-    bounds = np.linspace(0, sequences, threads + 1).astype(int).tolist()
-    shares = list(pairwise(bounds))
-    if threads == 1:
-        share(shares[0])
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(share, shares))
+    share_out(share, len(first_cell) - 1)
 
 
 def _rows(x: Tensor) -> np.ndarray:

@@ -47,9 +47,13 @@ class _Emitter:
     def scalar(self, place: int) -> Any:
         return self.context.cast(self.builder, self.args[place], self.types[place], self.dtype)
 
+    def at(self, array: Any, place: Any) -> Any:
+        """Where a vector lies that starts at one number of an array."""
+        return self.builder.bitcast(self.builder.gep(array.data, [place]), self.vector.as_pointer())
+
     def pointer(self, array: Any, row: Any) -> Any:
-        start = self.builder.gep(array.data, [self.builder.mul(row, _whole(self.width))])
-        return self.builder.bitcast(start, self.vector.as_pointer())
+        """Where a row of `width` numbers lies."""
+        return self.at(array, self.builder.mul(row, _whole(self.width)))
 
     def row(self, place: int) -> Any:
         """Where the row lies that an array and the integer behind it name."""
@@ -72,6 +76,12 @@ class _Emitter:
 
     def multiply(self, a: Any, b: Any) -> Any:
         return self.builder.fmul(a, b, flags=("contract",))
+
+    def absolute(self, a: Any) -> Any:
+        name = f"llvm.fabs.v{self.width}f{8 * self.bytes}"
+        kind = ir.FunctionType(self.vector, [self.vector])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, [a])
 
     def add(self, a: Any, b: Any) -> Any:
         return self.builder.fadd(a, b, flags=("contract",))
@@ -229,29 +239,114 @@ def product(typing, width, accumulate, transposed, Y, i, n, X, j, W, k, m):
         start = b.gep(X.data, [b.mul(j, columns)])
 
         def rows_from(first: Any, count: int) -> None:
-            """`count` rows of Y at once, their sums in registers."""
             places = [e.pointer(Y, b.add(b.add(i, first), _whole(r))) for r in range(count)]
-            sums = [cgutils.alloca_once(b, e.vector) for _ in range(count)]
-            for place, total in zip(places, sums, strict=True):
-                old = e.load(place) if accumulate.literal_value else ir.Constant(e.vector, None)
-                b.store(old, total)
             numbers = [b.gep(start, [b.mul(b.add(first, _whole(r)), down)]) for r in range(count)]
-            with cgutils.for_range(b, m) as loop:
-                row = e.load(e.pointer(W, b.add(k, loop.index)))
-                offset = b.mul(loop.index, along)
-                for number, total in zip(numbers, sums, strict=True):
-                    x = e.splat(b.load(b.gep(number, [offset])))
-                    b.store(e.add(e.multiply(x, row), b.load(total)), total)
-            for place, total in zip(places, sums, strict=True):
-                e.store(b.load(total), place)
 
-        done = _whole(0)
-        count = max(1, min(8, _SUM_BYTES // (e.width * e.bytes)))
-        while count:
-            blocks = b.sdiv(b.sub(n, done), _whole(count))
-            with cgutils.for_range(b, blocks) as loop:
-                rows_from(b.add(done, b.mul(loop.index, _whole(count))), count)
-            done = b.add(done, b.mul(blocks, _whole(count)))
-            count = 0 if count == 1 else max(1, count // 4)
+            def add_one(total: Any, r: int, index: Any, row: Any) -> Any:
+                x = e.splat(b.load(b.gep(numbers[r], [b.mul(index, along)])))
+                return e.add(e.multiply(x, row), total)
+
+            _sums(
+                e, places, m, lambda x: e.pointer(W, b.add(k, x)), add_one, accumulate.literal_value
+            )
+
+        _in_blocks(e, n, rows_from)
 
     return _on_rows(emit, first=3)(width, accumulate, transposed, Y, i, n, X, j, W, k, m)
+
+
+@intrinsic(prefer_literal=True)
+def distances(typing, width, Y, column, n, X, j, W, m):
+    """`Y[:n, column : column + width] = sum_c |X[j : j + n, c] - W[c]|` over c < m."""
+
+    def emit(e: _Emitter) -> None:
+        b = e.builder
+        Y, X, W = e.array(1), e.array(4), e.array(6)
+        column, n, j, m = (e.integer(place) for place in (2, 3, 5, 7))
+        x_columns, y_columns = (b.extract_value(array.shape, 1) for array in (X, Y))
+
+        def rows_from(first: Any, count: int) -> None:
+            rows = [b.add(first, _whole(r)) for r in range(count)]
+            places = [e.at(Y, b.add(b.mul(row, y_columns), column)) for row in rows]
+            numbers = [b.gep(X.data, [b.mul(b.add(j, row), x_columns)]) for row in rows]
+
+            def add_one(total: Any, r: int, index: Any, row: Any) -> Any:
+                x = e.splat(b.load(b.gep(numbers[r], [index])))
+                return e.add(e.absolute(b.fsub(x, row)), total)
+
+            _sums(e, places, m, lambda x: e.pointer(W, x), add_one, accumulate=False)
+
+        _in_blocks(e, n, rows_from)
+
+    return _on_rows(emit)(width, Y, column, n, X, j, W, m)
+
+
+@intrinsic(prefer_literal=True)
+def signed_sums(typing, width, Y, n, W, G, column, m, A, a):
+    """`Y[c] = sum_r G[r, column : column + width] sign(W[c] - A[a + r, c])`, c < n and r < m."""
+
+    def emit(e: _Emitter) -> None:
+        b = e.builder
+        Y, W, G, A = e.array(1), e.array(3), e.array(4), e.array(7)
+        n, column, m, a = (e.integer(place) for place in (2, 5, 6, 8))
+        g_columns, a_columns = (b.extract_value(array.shape, 1) for array in (G, A))
+        start = b.gep(A.data, [b.mul(a, a_columns)])
+
+        def rows_from(first: Any, count: int) -> None:
+            rows = [b.add(first, _whole(r)) for r in range(count)]
+            own = [e.load(e.pointer(W, row)) for row in rows]
+
+            def add_one(total: Any, r: int, index: Any, g: Any) -> Any:
+                other = b.gep(start, [b.add(b.mul(index, a_columns), rows[r])])
+                x = e.splat(b.load(other))
+                more = b.select(b.fcmp_ordered(">", own[r], x), b.fadd(total, g), total)
+                return b.select(b.fcmp_ordered("<", own[r], x), b.fsub(more, g), more)
+
+            def g_row(index: Any) -> Any:
+                return e.at(G, b.add(b.mul(index, g_columns), column))
+
+            places = [e.pointer(Y, row) for row in rows]
+            _sums(e, places, m, g_row, add_one, accumulate=False)
+
+        _in_blocks(e, n, rows_from)
+
+    return _on_rows(emit)(width, Y, n, W, G, column, m, A, a)
+
+
+def _in_blocks(e: _Emitter, n: Any, rows_from: Callable[[Any, int], None]) -> None:
+    """Calls for `n` rows in all: as many at once as registers hold, then fewer, then single."""
+    b = e.builder
+    done = _whole(0)
+    count = max(1, min(8, _SUM_BYTES // (e.width * e.bytes)))
+    while count:
+        blocks = b.sdiv(b.sub(n, done), _whole(count))
+        with cgutils.for_range(b, blocks) as loop:
+            rows_from(b.add(done, b.mul(loop.index, _whole(count))), count)
+        done = b.add(done, b.mul(blocks, _whole(count)))
+        count = 0 if count == 1 else max(1, count // 4)
+
+
+def _sums(
+    e: _Emitter,
+    places: list[Any],
+    terms: Any,
+    row_at: Callable[[Any], Any],
+    add_one: Callable[[Any, int, Any, Any], Any],
+    accumulate: bool,
+) -> None:
+    """Store at every place a sum of `terms` terms, kept in a register meanwhile.
+
+    `add_one(total, r, index, row)` is the total of place r with the term of `index`, which uses the
+    row at `row_at(index)`; `accumulate` says whether to start from what is there.
+    """
+    b = e.builder
+    totals = [cgutils.alloca_once(b, e.vector) for _ in places]
+    for place, total in zip(places, totals, strict=True):
+        old = e.load(place) if accumulate else ir.Constant(e.vector, None)
+        b.store(old, total)
+    with cgutils.for_range(b, terms) as loop:
+        row = e.load(row_at(loop.index))
+        for r, total in enumerate(totals):
+            b.store(add_one(b.load(total), r, loop.index, row), total)
+    for place, total in zip(places, totals, strict=True):
+        e.store(b.load(total), place)

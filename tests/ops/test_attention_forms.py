@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
 
-from mixbench.ops.laplacian_attention import laplacian_logits, naive_laplacian_logits
+from mixbench.ops.laplacian_attention import (
+    l1_distance,
+    laplacian_attention,
+    laplacian_logits,
+    naive_laplacian_logits,
+)
 from mixbench.ops.spiderweb import Projections, naive_spiderweb, num_levels, spiderweb
 from mixbench.ops.window_attention import naive_window_attention, window_attention, window_weights
 
@@ -44,6 +51,76 @@ def test_laplacian_equals_the_broadcast_definition(T, causal):
         lambda *x: naive_laplacian_logits(*x, causal).softmax(-1),
         [q, k, sigma],
     )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("T", [1, 2, 3, 16, 63, 65])
+def test_laplacian_attention_equals_the_definition(T, causal):
+    q, k, v = draw(2, 2, T, 5), draw(2, 2, T, 5, seed=1), draw(2, 2, T, 3, seed=2)
+    sigma = torch.tensor([0.3, 1.4], dtype=F64, requires_grad=True)
+    assert_same(
+        lambda q, k, v, s: laplacian_attention(q, k, v, s, causal),
+        lambda q, k, v, s: naive_laplacian_logits(q, k, s, causal).softmax(-1) @ v,
+        [q, k, v, sigma],
+    )
+
+
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 40), (17, 16), (33, 31), (48, 5)])
+def test_l1_distance_equals_the_definition(T, S):
+    assert_same(
+        l1_distance,
+        lambda q, k: (q[:, :, None] - k[:, None]).abs().sum(-1),
+        [draw(3, T, 7), draw(3, S, 7, seed=1)],
+    )
+
+
+def test_l1_distance_of_equal_rows_has_gradient_zero():
+    x = draw(1, 20, 4).detach()
+    q, k = x.clone().requires_grad_(), x.clone().requires_grad_()
+    grads = torch.autograd.grad(l1_distance(q, k).diagonal(dim1=-2, dim2=-1).sum(), [q, k])
+    assert not any(grad.any() for grad in grads)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_laplacian_attention_in_float32_stays_close(causal):
+    inputs = [*(draw(1, 2, 100, 32, seed=s) for s in range(3))]
+    inputs.append(torch.tensor([0.35, 1.4], dtype=F64, requires_grad=True))
+    narrow = [x.detach().float().requires_grad_() for x in inputs]
+    q, k, v, sigma = inputs
+    exact = naive_laplacian_logits(q, k, sigma, causal).softmax(-1) @ v
+    single = laplacian_attention(*narrow, causal)
+    torch.testing.assert_close(single.double(), exact, rtol=0, atol=1e-5)
+    for slow, fast in zip(
+        torch.autograd.grad(exact.square().sum(), inputs),
+        torch.autograd.grad(single.square().sum(), narrow),
+        strict=True,
+    ):
+        scale = slow.abs().max()
+        torch.testing.assert_close(fast.double() / scale, slow / scale, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_laplacian_attention_keeps_two_square_buffers_at_most(causal):
+    """Forward and backward, as PyTorch's allocator sees it; other tensors are 1/64 of a square."""
+    T = 512
+    q, k, v = (draw(1, 1, T, 8, seed=s).detach().float().requires_grad_() for s in range(3))
+    sigma = torch.ones(1, requires_grad=True)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        laplacian_attention(q, k, v, sigma, causal).sum().backward()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+    peak = max(itertools.accumulate(sizes))
+    assert 1 <= peak / (4 * T * T) <= 2.5
+
+
+def test_l1_distance_keeps_the_rules_of_pytorch():
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    inputs = (draw(2, 9, 3), draw(2, 8, 3))
+    result = torch.library.opcheck(
+        torch.ops.mixbench.l1_distance.default, inputs, test_utils=checks
+    )
+    assert set(result.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 0), (2, 2), (40, 40)])
