@@ -93,8 +93,8 @@ def streamed_state(mixer: Mixer, x: Tensor) -> int | None:
 
 def held(state: Any) -> int:
     """Numbers in all tensors of a nested state, a batch's rows counted together."""
-    if isinstance(state, Tensor):
-        return state.numel()
+    if hasattr(state, "numel"):  # a tensor, or something that grows (`mixbench.mixers.streaming`)
+        return int(state.numel())
     if isinstance(state, dict):
         return sum(held(value) for value in state.values())
     if isinstance(state, (list, tuple)):

@@ -14,6 +14,7 @@ from mixbench.accounting import Operations, linear
 from mixbench.errors import SettingError
 from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
 from mixbench.mixers.mixer import inverse_softplus, positive
+from mixbench.mixers.streaming import PersistentCells
 from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_rule
 from mixbench.ops.lattice_rule import (
     ReadMode,
@@ -191,7 +192,7 @@ class Lattice(DeltaMixer):
 
     def init_state(self, batch: int) -> dict[str, Any]:
         conv = self.conv.init_state(batch)
-        return {"conv": conv, "cells": [{} for _ in range(batch)]}
+        return {"conv": conv, "cells": [PersistentCells() for _ in range(batch)]}
 
     def step(self, x: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
         x, conv = self.conv.step(x, state["conv"])
@@ -206,21 +207,23 @@ class Lattice(DeltaMixer):
             write_address, read_address = self.addresses(x)
             write_cells, write_w = spline_neighbourhood(write_address, self.weights)
             read_cells, read_w = read_neighbourhood(read_address, self.weights, self.read_mode)
-        outputs, cells = [], []
+        outputs: list[Tensor] = []
+        cells: list[PersistentCells[tuple[float, ...]]] = []
         for b, earlier in enumerate(state["cells"]):
-            written = dict(earlier)
+            written: dict[tuple[float, ...], Tensor] = {}
             for at, w in zip(write_cells[b, 0].tolist(), write_w[b, 0], strict=True):
-                cell = written.get(tuple(at), self.empty_cell(1)[0])
+                cell = written.get(tuple(at), earlier.cells.get(tuple(at)))
+                cell = self.empty_cell(1)[0] if cell is None else cell
                 cell = alpha[b, 0, :, None, None] ** w * cell
                 error = v[b, 0] - (cell @ k[b, 0, :, :, None])[..., 0]
                 update = (beta[b, 0] * w)[:, None] * error
                 written[tuple(at)] = cell + update[..., None] * k[b, 0, :, None]
+            cells.append(earlier.with_written(written))
             out = torch.zeros_like(v[b, 0])
             for at, w in zip(read_cells[b, 0].tolist(), read_w[b, 0], strict=True):
-                if tuple(at) in written:
-                    out = out + w * (written[tuple(at)] @ q[b, 0, :, :, None])[..., 0]
+                if tuple(at) in cells[b].cells:
+                    out = out + w * (cells[b].cells[tuple(at)] @ q[b, 0, :, :, None])[..., 0]
             outputs.append(out)
-            cells.append(written)
         mixed = self.out_gate * self.o_proj(torch.stack(outputs).flatten(-2))
         return mixed, {"conv": conv, "cells": cells}
 

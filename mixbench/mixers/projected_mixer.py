@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from mixbench.accounting import Operations, dot, linear, softmax_entry, weighted_sum
 from mixbench.mixers.mixer import Mixer, at_least, head_width
 from mixbench.mixers.short_convolution import ShortConvolution
+from mixbench.mixers.streaming import GrowingRows
 
 
 class ProjectedMixer(Mixer):
@@ -142,17 +143,18 @@ class CachedMixer(ProjectedMixer):
         """A key and a value for every token held, and the convolution's last inputs."""
         return 2 * self.d_model * self.cache_length(seq_len) + self.conv_state_size()
 
-    def mix_state(self, batch: int) -> dict[str, Tensor]:
-        empty = self.q_proj.weight.new_zeros(batch, self.num_heads, 0, self.head_width)
+    def mix_state(self, batch: int) -> dict[str, GrowingRows]:
+        empty = GrowingRows.empty(self.q_proj.weight, batch, self.num_heads, self.head_width)
         return {"k": empty, "v": empty}
 
-    def mix_step(self, x: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def mix_step(
+        self, x: Tensor, state: dict[str, GrowingRows]
+    ) -> tuple[Tensor, dict[str, GrowingRows]]:
         q, k, v = self.heads(x[:, None])
-        k = torch.cat([state["k"], k], dim=2)
-        v = torch.cat([state["v"], v], dim=2)
-        out = self.merge(self.attend(q, k, v))[:, 0]
-        kept = self.cache_length(k.shape[2])
-        return out, {"k": k[:, :, k.shape[2] - kept :], "v": v[:, :, v.shape[2] - kept :]}
+        keys, values = state["k"].appended(k), state["v"].appended(v)
+        out = self.merge(self.attend(q, keys.rows, values.rows))[:, 0]
+        kept = self.cache_length(keys.rows.shape[2])
+        return out, {"k": keys.last(kept), "v": values.last(kept)}
 
 
 def pairs_a_token(seq_len: int, causal: bool) -> float:

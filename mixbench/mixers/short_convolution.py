@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mixbench.accounting import Operations
 from mixbench.mixers.mixer import at_least, positive
+from mixbench.ops.short_convolution import short_convolution
 
 
 class ShortConvolution(nn.Module):
@@ -35,12 +36,7 @@ class ShortConvolution(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        # A multiply-add a tap over contiguous [B, T, D]: a grouped convolution would transpose.
-        T = x.shape[1]
-        out = x * self.weight[:, -1] + self.bias
-        for shift in range(1, min(self.width, T)):
-            out[:, shift:] += x[:, : T - shift] * self.weight[:, -1 - shift]
-        return out
+        return short_convolution(x, self.weight, self.bias)
 
     def init_state(self, batch: int) -> Tensor:
         """The inputs before the first, zeros `[B, width - 1, D]`."""

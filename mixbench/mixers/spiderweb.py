@@ -14,7 +14,7 @@ from mixbench.errors import SettingError
 from mixbench.mixers.local import window_pairs
 from mixbench.mixers.mixer import at_least
 from mixbench.mixers.projected_mixer import ProjectedMixer
-from mixbench.ops.spiderweb import Projections, num_levels, spiderweb
+from mixbench.ops.spiderweb import Projections, num_levels, spiderweb_update
 from mixbench.signatures import Check
 from mixbench.spiderweb_predictions import predictions, reach
 
@@ -77,15 +77,17 @@ class Spiderweb(ProjectedMixer):
             self.gates.copy_(1 / torch.arange(1, len(self.gates) + 1))
 
     def mix(self, x: Tensor) -> Tensor:
+        """The sum of the updates of as many levels as the length needs."""
         if x.shape[1] == 0:
             return torch.zeros_like(x)
-        return self.levels(x)[-1] - x
-
-    def levels(self, x: Tensor) -> list[Tensor]:
-        """The tokens after each level, for convolved inputs; as many as the length needs."""
         used = self.gates[: num_levels(x.shape[1], self.eta) + 1]
-        projections = Projections(self.heads, self.merge)
-        return spiderweb(x, projections, used, self.eta, self.radius, self.causal)
+        return spiderweb_update(x, self._projections(), used, self.eta, self.radius, self.causal)
+
+    def _projections(self) -> Projections:
+        into = (self.q_proj, self.k_proj, self.v_proj)
+        weight, bias = torch.cat([p.weight for p in into]), torch.cat([p.bias for p in into])
+        out = self.o_proj
+        return Projections(self.num_heads, weight, bias, out.weight, out.bias)
 
     # Streaming: every level keeps its current cell's sum, and the keys and values of the complete
     # cells within the radius.
@@ -168,7 +170,7 @@ class Spiderweb(ProjectedMixer):
         """The tokens of `[1, T, D]` that token t depends on after the last level."""
         with torch.enable_grad():
             x = x.detach().double().requires_grad_()
-            after = deepcopy(self).double().levels(x)[-1]
+            after = x + deepcopy(self).double().mix(x)
             (grad,) = torch.autograd.grad(after[0, t].square().sum(), x)
         return {int(i) for i in grad[0].abs().amax(-1).nonzero()}
 

@@ -206,7 +206,7 @@ def test_state_size_is_what_streaming_holds(name, T, d_model):
         for x in torch.randn(T, 1, d_model, dtype=F64):
             _, state = mixer.step(x, state)
     if name == "lattice":
-        cells = len(state["cells"][0])
+        cells = len(state["cells"][0].cells)
         assert held(state) == mixer.state_size(T, cells=cells)
         assert held(state) <= mixer.state_size(T)
     else:
@@ -281,9 +281,9 @@ def break_attention(monkeypatch):
 
 def break_spiderweb_reach(monkeypatch):
     """It drops its upper levels."""
-    levels = Spiderweb.levels
-    monkeypatch.setattr(Spiderweb, "levels", lambda self, x: levels(self, x)[:3])
-    return make("spiderweb", False, conv_width=0), "reach of the middle output, by gradients"
+    mixer = make("spiderweb", False, conv_width=0)
+    monkeypatch.setattr("mixbench.mixers.spiderweb.num_levels", lambda seq_len, eta: 2)
+    return mixer, "reach of the middle output, by gradients"
 
 
 def break_spiderweb_gate(monkeypatch):
@@ -367,7 +367,7 @@ def test_predicted_reach_by_brute_force(radius, causal):
     mixer = make("spiderweb", causal, seq_len=n, radius=radius, conv_width=0)
     expected = reach(n, len(mixer.gates) - 1, 2, radius, causal)
     x = torch.randn(1, n, 16, dtype=F64, requires_grad=True)
-    after = mixer.levels(x)[-1]
+    after = x + mixer.mix(x)
     for t in range(n):
         (grad,) = torch.autograd.grad(after[0, t].square().sum(), x, retain_graph=True)
         assert {int(i) for i in grad[0].abs().amax(-1).nonzero()} == expected[t]

@@ -14,11 +14,24 @@ from mixbench.ops.laplacian_attention import (
     laplacian_logits,
     naive_laplacian_logits,
 )
-from mixbench.ops.spiderweb import Projections, naive_spiderweb, num_levels, spiderweb
+from mixbench.ops.spiderweb import (
+    Projections,
+    _causal_update,
+    naive_spiderweb,
+    num_levels,
+    prefix_levels,
+    spiderweb_update,
+)
 from mixbench.ops.window_attention import naive_window_attention, window_attention, window_weights
 
 F64 = torch.float64
-IDENTITY = Projections(lambda s: (s[:, None],) * 3, lambda a: a[:, 0])
+
+
+def identity(d_model: int) -> Projections:
+    eye, zero = torch.eye(d_model, dtype=F64), torch.zeros(3 * d_model, dtype=F64)
+    return Projections(1, eye.repeat(3, 1), zero, eye, zero[:d_model])
+
+
 SPIDERWEB_FILES = ["n2_d8_r1_eta2", "n7_d8_r1_eta2", "n16_d8_r1_eta2", "n33_d8_r2_eta2",
                    "n27_d6_r1_eta3"]  # fmt: skip
 
@@ -136,33 +149,81 @@ def test_window_attention_equals_the_masked_definition(T, left, right):
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, T, dtype=F64))
 
 
-@pytest.mark.parametrize("form", [naive_spiderweb, spiderweb])
 @pytest.mark.parametrize("name", SPIDERWEB_FILES)
-def test_spiderweb_golden_levels(golden, name, form):
+def test_spiderweb_golden_levels(golden, name):
     g = golden("spiderweb_layer")
-    levels = g[f"levels_{name}"]
+    levels, x = g[f"levels_{name}"], g[f"x_{name}"][None]
     radius, eta = int(name.split("_r")[1][0]), int(name[-1])
     gates = 1 / torch.arange(1, len(levels) + 1, dtype=F64)
-    after = form(g[f"x_{name}"][None], IDENTITY, gates, eta, radius)
-    torch.testing.assert_close(torch.cat(after), levels, rtol=0, atol=1e-10)
-    torch.testing.assert_close(after[-1][0], g[f"y_{name}"], rtol=0, atol=1e-10)
+    projections = identity(x.shape[-1])
+    naive = naive_spiderweb(x, projections, gates, eta, radius)
+    fast = [
+        x + spiderweb_update(x, projections, gates[: n + 1], eta, radius) for n in range(len(gates))
+    ]
+    for after in (naive, fast):
+        torch.testing.assert_close(torch.cat(after), levels, rtol=0, atol=1e-10)
+        torch.testing.assert_close(after[-1][0], g[f"y_{name}"], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("eta", "radius"), [(2, 0), (2, 1), (3, 1), (2, 2), (3, 40)])
 @pytest.mark.parametrize("T", [1, 2, 3, 27, 33])
 def test_spiderweb_equals_the_definition(T, eta, radius, causal):
-    maps = [0.3 * draw(6, 6, seed=s).detach() for s in range(4)]
-    projections = Projections(
-        lambda s: tuple((s @ m).unflatten(-1, (2, 3)).transpose(1, 2) for m in maps[:3]),
-        lambda a: a.transpose(1, 2).flatten(2) @ maps[3],
-    )
-    gates = torch.rand(num_levels(T, eta) + 1, dtype=F64, requires_grad=True)
+    """Gradients of tokens, gates and every projection."""
+    inputs = [draw(2, T, 6), draw(num_levels(T, eta) + 1, seed=1)]
+    inputs += [
+        (0.3 * draw(*shape, seed=2 + n)).detach().requires_grad_()
+        for n, shape in enumerate([(18, 6), (18,), (6, 6), (6,)])
+    ]
     assert_same(
-        lambda x, g: spiderweb(x, projections, g, eta, radius, causal)[-1],
-        lambda x, g: naive_spiderweb(x, projections, g, eta, radius, causal)[-1],
-        [draw(2, T, 6), gates],
+        lambda x, g, *p: spiderweb_update(x, Projections(2, *p), g, eta, radius, causal),
+        lambda x, g, *p: naive_spiderweb(x, Projections(2, *p), g, eta, radius, causal)[-1] - x,
+        inputs,
     )
+
+
+def test_causal_levels_in_pytorch_equal_those_of_the_kernel():
+    """What other devices run."""
+    x, gates = draw(2, 33, 6), draw(7, seed=1)
+    shapes = [(18, 6), (18,), (6, 6), (6,)]
+    p = Projections(2, *(0.3 * draw(*shape, seed=2 + n) for n, shape in enumerate(shapes)))
+    kernel = spiderweb_update(x, p, gates, 2, 1, True)
+    plain = x
+    for level, gate in enumerate(gates):
+        plain = plain + gate * _causal_update(plain, p, level, 2, 1)
+    torch.testing.assert_close(plain - x, kernel, rtol=0, atol=1e-10)
+
+
+def level_inputs(T: int, D: int) -> list[Tensor]:
+    """Queries, keys and values, gates, and what leads from level to level; 2 heads, eta 2."""
+    return [
+        draw(1, T, 3 * D),
+        draw(num_levels(T, 2) + 1, seed=1),
+        (draw(3 * D, D, seed=2) / D).detach().requires_grad_(),
+        draw(3 * D, seed=3),
+    ]
+
+
+def test_causal_levels_keep_the_rules_of_pytorch():
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    operator = torch.ops.mixbench.prefix_levels.default
+    result = torch.library.opcheck(operator, (*level_inputs(9, 6), 2, 2, 1), test_utils=checks)
+    assert set(result.values()) == {"SUCCESS"}
+
+
+def test_causal_levels_in_float32_stay_close():
+    inputs = level_inputs(100, 16)
+    narrow = [x.detach().float().requires_grad_() for x in inputs]
+    out, single = (prefix_levels(*x, 2, 2, 1) for x in (inputs, narrow))
+    size = out.abs().max()
+    torch.testing.assert_close(single.double() / size, out / size, rtol=0, atol=1e-5)
+    for slow, fast in zip(
+        torch.autograd.grad(out.sum(), inputs),
+        torch.autograd.grad(single.sum(), narrow),
+        strict=True,
+    ):
+        size = slow.abs().max()
+        torch.testing.assert_close(fast.double() / size, slow / size, rtol=0, atol=1e-4)
 
 
 def test_number_of_levels_is_exact_at_powers():
