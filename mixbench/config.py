@@ -55,6 +55,7 @@ class TrainSchema:
     schedule: str = MISSING
     warmup: float = MISSING
     grad_clip: float | None = MISSING
+    compile: bool = MISSING
     test: bool = MISSING
     device: str = MISSING
     threads: int = MISSING
@@ -94,6 +95,7 @@ class Settings:
     schedule: Literal["one_cycle", "constant"]
     warmup: float
     grad_clip: float | None
+    compile: bool
     test: bool
     device: Literal["cpu", "cuda"]
     threads: int

@@ -27,7 +27,9 @@ from mixbench import __version__, seeds
 from mixbench.accounting import counted_flops, streamed_state
 from mixbench.config import Settings, target
 from mixbench.datasets.dataset import SPLITS, Dataset, Split, overlap
+from mixbench.datasets.generated import generated
 from mixbench.errors import SettingError
+from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
 from mixbench.models import mixer_inputs, mixers
 from mixbench.records import (
@@ -206,6 +208,7 @@ def run(
 def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -> dict[str, Any]:
     settings = experiment.settings
     torch.set_num_threads(settings.threads)
+    keep_freed_memory()
     started = datetime.now(timezone.utc)
     result: dict[str, Any] = {
         "status": FAILED,
@@ -221,7 +224,7 @@ def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -
         "versions": {
             "mixbench": __version__,
             "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "numpy", "hydra-core")},
+            **{name: version(name) for name in ("torch", "numpy", "numba", "hydra-core")},
         },
         "config": settings.identifying(),
         **experiment.describe(),
@@ -252,7 +255,7 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
     clock = time.perf_counter()
     # A run that only chooses a configuration does not even make the test split.
     splits = [split for split in SPLITS if settings.test or split != "test"]
-    rows = {split: dataset.generate(split, settings.seed) for split in splits}
+    rows = {split: generated(settings.dataset, dataset, split, settings.seed) for split in splits}
     data_seconds = time.perf_counter() - clock
     overlaps = {
         f"{later}_in_{earlier}": overlap(rows[later], rows[earlier])
@@ -273,6 +276,7 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
         grad_clip=settings.grad_clip,
         dtype=settings.dtype,
         device=torch.device(settings.device),
+        compile=settings.compile,
     )
     recorder = _Recorder(folder)
     recorder.resume(trainer)
@@ -289,6 +293,7 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
         **experiment.examine(inputs[:_EXAMINED_ROWS]),
         "epochs": trainer.epochs,
         "steps": trainer.step,
+        "compiled": trainer.compiled,
         "overlap": overlaps,
         "seconds": {"train": trainer.seconds, "data": data_seconds},
         "tokens_per_second": trainer.rows_seen * dataset.seq_len / trainer.seconds,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixbench.mixers.mixer import Mixer, at_least
+from mixbench.ops.layers import rms_norm, silu_product
 
 Residual = Literal["normalised", "prenorm"]
 
@@ -22,6 +23,13 @@ def mixed(mixer: Mixer, x: Tensor) -> Tensor:
     return out
 
 
+class RMSNorm(nn.RMSNorm):
+    """PyTorch's RMS norm over the last axis, its initial weights and its epsilon, computed fast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, torch.finfo(x.dtype).eps)
+
+
 class SwiGLU(nn.Module):
     """`down(silu(gate x) * up x)`, bias-free, `[..., D] -> [..., D]` (arXiv 2002.05202)."""
 
@@ -32,7 +40,8 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(d_inner, d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        both = F.linear(x, torch.cat([self.gate.weight, self.up.weight]))
+        return self.down(silu_product(both))
 
 
 class Block(nn.Module):
@@ -46,9 +55,9 @@ class Block(nn.Module):
     def __init__(self, d_model: int, mixer: Mixer, residual: Residual) -> None:
         super().__init__()
         self.residual = residual
-        self.norm1 = nn.RMSNorm(d_model)
+        self.norm1 = RMSNorm(d_model)
         self.mixer = mixer
-        self.norm2 = nn.RMSNorm(d_model)
+        self.norm2 = RMSNorm(d_model)
         self.mlp = SwiGLU(d_model, 2 * d_model)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -149,7 +158,7 @@ class LanguageModel(nn.Module):
         self.blocks = nn.ModuleList(
             Block(d_model, make_mixer(), residual) for _ in range(num_layers)
         )
-        self.norm = nn.RMSNorm(d_model)
+        self.norm = RMSNorm(d_model)
         self.head = nn.Linear(d_model, vocab_size, bias=False)
 
     def forward(self, tokens: Tensor, where: Tensor | None = None) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -17,6 +18,8 @@ from torch.nn import functional as F
 from mixbench import seeds
 from mixbench.datasets.dataset import IGNORE, Dataset, Rows, Split
 from mixbench.models import n_cells
+
+log = logging.getLogger(__name__)
 
 Schedule = Literal["one_cycle", "constant"]
 Dtype = Literal["float32", "float64", "bfloat16"]
@@ -88,6 +91,7 @@ class Trainer:
         schedule: `one_cycle` (linear up over `warmup`, then cosine down) or `constant`.
         warmup: Share of the steps in which a one-cycle schedule rises.
         grad_clip: Largest gradient norm; None for no limit.
+        compile: Train through `torch.compile`; where that fails, without, and `compiled` says so.
         dtype: `float32`, `float64`, or `bfloat16` (autocast over float32 parameters).
         device: Where the model lives.
     """
@@ -107,6 +111,7 @@ class Trainer:
         grad_clip: float | None,
         dtype: Dtype,
         device: torch.device,
+        compile: bool = False,
     ) -> None:
         self.model = model
         self.dataset = dataset
@@ -125,6 +130,13 @@ class Trainer:
         self.seconds = 0.0
         self.n_cells: int | None = None
         self.scheduler = _scheduler(optimizer, schedule, steps, warmup)
+        # Evaluation stays as it is: its batches have other sizes, and it is a small part.
+        self._compiled = torch.compile(model) if compile else None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether training runs through `torch.compile`."""
+        return self._compiled is not None
 
     @property
     def rows_seen(self) -> int:
@@ -175,7 +187,7 @@ class Trainer:
         with torch.no_grad():
             for start in range(0, len(inputs), _EVALUATION_BATCH):
                 index = slice(start, start + _EVALUATION_BATCH)
-                outputs, asked, labels = self._outputs(inputs[index], targets[index])
+                outputs, asked, labels = self._outputs(self.model, inputs[index], targets[index])
                 if labels.is_floating_point():
                     labels = labels.double()
                 total += float(self._loss(outputs.double(), labels, "sum"))
@@ -231,12 +243,7 @@ class Trainer:
 
     def _train_step(self, inputs: Tensor, targets: Tensor) -> float:
         self.optimizer.zero_grad(set_to_none=True)
-        outputs, _, labels = self._outputs(inputs, targets)
-        loss = self._loss(outputs, labels)
-        value = loss.item()
-        if not math.isfinite(value):
-            raise Diverged(self.step + 1, "the training loss")
-        loss.backward()
+        loss = self._backward(inputs, targets)
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if not math.isfinite(norm.item()):
@@ -246,9 +253,44 @@ class Trainer:
         self.optimizer.step()
         self.scheduler.step()
         self.step += 1
+        return loss
+
+    def _backward(self, inputs: Tensor, targets: Tensor) -> float:
+        """Leave the gradients of the loss, and return it."""
+        if self._compiled is None:
+            return self._loss_and_gradients(self.model, inputs, targets)
+        generators = torch.get_rng_state()
+        try:
+            return self._loss_and_gradients(self._compiled, inputs, targets)
+        except (Diverged, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            # What is the model's own fault will show again; a missing compiler will not.
+            reason = str(error).strip().partition("\n")[0]
+            log.warning(
+                "compile=true does not work here, training goes on without it: %s: %s",
+                type(error).__name__,
+                reason,
+            )
+            self._compiled = None
+            torch.set_rng_state(generators)
+            self.optimizer.zero_grad(set_to_none=True)
+            return self._loss_and_gradients(self.model, inputs, targets)
+
+    def _loss_and_gradients(
+        self, model: Callable[..., Tensor], inputs: Tensor, targets: Tensor
+    ) -> float:
+        outputs, _, labels = self._outputs(model, inputs, targets)
+        loss = self._loss(outputs, labels)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise Diverged(self.step + 1, "the training loss")
+        loss.backward()
         return value
 
-    def _outputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _outputs(
+        self, model: Callable[..., Tensor], inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs where asked (logits `[M, N]` or values `[M]`), the mask, and targets `[M]`."""
         autocast: AbstractContextManager[object] = nullcontext()
         if self.dtype == "bfloat16":
@@ -256,10 +298,10 @@ class Trainer:
         with autocast:
             if self.dataset.kind == "tokens":
                 asked = targets != IGNORE
-                outputs = self.model(inputs, asked)
+                outputs = model(inputs, asked)
             else:
                 asked = torch.ones_like(targets, dtype=torch.bool)
-                outputs = self.model(inputs)
+                outputs = model(inputs)
         return outputs if self.dtype == "float64" else outputs.float(), asked, targets[asked]
 
     def _loss(self, outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:

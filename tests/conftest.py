@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mixbench import cli
 from mixbench.config import Settings, check
+from mixbench.datasets import generated
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -44,6 +45,12 @@ def run_command(*arguments: object) -> int:
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_splits_kept() -> None:
+    """Tests change what datasets do."""
+    generated._splits.clear()
 
 
 @pytest.fixture

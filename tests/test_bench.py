@@ -25,7 +25,7 @@ def bench(tmp_path, *arguments):
 
 
 def test_every_part_is_measured(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(cases, "_process", lambda arguments: None)  # each takes seconds
+    monkeypatch.setattr(cases, "_process", lambda arguments, folder: None)  # each takes seconds
     assert bench(tmp_path, "mixer=lattice,spiderweb", *TINY) == 0
     content = json.loads((tmp_path / "b" / "bench.json").read_text())
     rows = content["rows"]

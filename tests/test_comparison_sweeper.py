@@ -180,6 +180,7 @@ def test_the_same_command_runs_nothing_again(known):
 def test_permuted_test_labels_change_no_choice(tmp_path, monkeypatch):
     assert call(tmp_path / "as_is", "sweep=small", "epochs=2") == 0
     monkeypatch.setattr(fake_task.FirstToken, "permute_test", True)
+    generated._splits.clear()  # made before
     assert call(tmp_path / "permuted", "sweep=small", "epochs=2") == 0
     (study,) = json.loads((sweep_of(tmp_path / "as_is") / "report.json").read_text())["studies"]
     (other,) = json.loads((sweep_of(tmp_path / "permuted") / "report.json").read_text())["studies"]

@@ -13,8 +13,11 @@ import pytest
 import torch
 
 import mixbench.experiment as experiment_module
+from mixbench.datasets import generated
 from mixbench.datasets.dataset import SPLITS
+from mixbench.datasets.mqar import MQAR
 from mixbench.experiment import Experiment, run
+from mixbench.mixers.attention import Attention
 from mixbench.records import FAILED, folder_of, identity_of, read_history
 from mixbench.summary import run_table
 from mixbench.training import Trainer
@@ -310,6 +313,66 @@ def test_costs_are_in_the_record(settings):
     assert {check["layer"] for check in result["signature"]["checks"]} == {0, 1}
 
 
+# Speed -----------------------------------------------------------------------------------------
+
+
+def test_splits_are_made_once_a_process_for_a_dataset_and_seed(settings, monkeypatch):
+    made = []
+    generate = MQAR.generate
+
+    def counted(self, split, seed):
+        made.append((split, seed))
+        return generate(self, split, seed)
+
+    monkeypatch.setattr(MQAR, "generate", counted)
+    for override in ("mixer=attention", "mixer=gdn", "lr=1e-4", "seed=12345", "mixer=lattice"):
+        assert run(settings(override, "dataset.num_valid=17"), []).result["status"] == "completed"
+    assert sorted(made) == sorted((split, seed) for split in SPLITS for seed in (0, 12345))
+    run(settings("dataset.num_valid=18"), [])
+    assert len(made) == 9
+
+
+def test_kept_splits_stay_within_their_bytes(monkeypatch):
+    task = MQAR(vocab_size=64, seq_len=32, num_pairs=4, num_train=100, num_valid=10, num_test=10)
+    one = generated.generated({"a": 1}, task, "train", 0)
+    monkeypatch.setattr(generated, "MOST_BYTES", 2 * (one.inputs.nbytes + one.targets.nbytes))
+    for seed in range(1, 5):
+        generated.generated({"a": 1}, task, "train", seed)
+    assert [json.loads(key)[2] for key in generated._splits] == [3, 4]
+    assert generated.generated({"a": 1}, task, "train", 4) is generated.generated(
+        {"a": 1}, task, "train", 4
+    )
+
+
+def test_training_goes_on_where_compilation_fails(settings, monkeypatch, caplog):
+    """As on a machine without a C++ compiler; the result is that of compile=false."""
+
+    def no_compiler(*_):
+        raise RuntimeError("no C++ compiler\nand more lines")
+
+    def compiled(model):
+        return no_compiler
+
+    plain = run(settings(), []).result
+    monkeypatch.setattr(torch, "compile", compiled)
+    result = run(settings("compile=true"), []).result
+    assert (result["status"], result["compiled"]) == ("completed", False)
+    assert result["metrics"] == plain["metrics"]
+    (message,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "compile=true does not work here" in message
+    assert message.endswith("RuntimeError: no C++ compiler")
+
+
+def test_a_fault_of_the_model_is_not_taken_for_one_of_the_compiler(settings, monkeypatch):
+    def broken(self, x):
+        raise ZeroDivisionError("the mixer's own")
+
+    monkeypatch.setattr(torch, "compile", lambda model: model)
+    monkeypatch.setattr(Attention, "mix", broken)
+    with pytest.raises(ZeroDivisionError):
+        run(settings("compile=true"), [])
+
+
 # Identity --------------------------------------------------------------------------------------
 
 
@@ -323,6 +386,7 @@ CHANGES = [
     "schedule=constant",
     "warmup=0.1",
     "grad_clip=null",
+    "compile=true",
     "threads=2",
     "dtype=float64",
     "model.d_model=32",

@@ -9,14 +9,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from mixbench import seeds
 from mixbench.bench.timing import Timing, interleaved, peak_memory
@@ -25,13 +28,23 @@ from mixbench.datasets.mqar import MQAR
 from mixbench.experiment import Experiment
 from mixbench.mixers.mixer import Mixer
 from mixbench.models import mixer_inputs, mixers
-from mixbench.ops.gated_delta_rule import chunk_gated_delta_rule, naive_gated_delta_rule
-from mixbench.ops.laplacian_attention import laplacian_logits, naive_laplacian_logits
+from mixbench.ops.gated_delta_rule import (
+    chunk_gated_delta_rule,
+    gated_delta_rule,
+    naive_gated_delta_rule,
+)
+from mixbench.ops.laplacian_attention import (
+    laplacian_attention,
+    laplacian_logits,
+    naive_laplacian_logits,
+)
 from mixbench.ops.lattice_rule import lattice_rule
 
 HEADS, WIDTH = 2, 32
-CHUNKED, STEPWISE = "delta rule, chunked", "delta rule, stepwise"
+COMPILED, CHUNKED = "delta rule", "delta rule, chunked in PyTorch"
+STEPWISE, SDPA = "delta rule, stepwise", "attention (sdpa)"
 BROADCAST, CDIST = "laplacian, broadcast", "cdist(p=1)"
+_STEPS = 20  # of a stream, timed together
 Build = Callable[[str, int], Mixer]
 
 PARTS = ("machine", "ops", "mixers", "streaming", "training", "data", "start")
@@ -71,6 +84,7 @@ class Row:
         per: What a rate counts: `tokens`, `rows`; empty if nothing.
         count: How many of those one call handles.
         ratios: Time of something else over this one's, by its name: 2 means twice as fast.
+        flops: Floating-point operations in matrix products, as PyTorch counts them.
     """
 
     part: str
@@ -84,6 +98,7 @@ class Row:
     count: int = 0
     peak_memory: int | None = None
     ratios: Mapping[str, float] = field(default_factory=dict)
+    flops: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -118,13 +133,20 @@ def _delta_and_lattice(T: int, effort: Effort) -> Iterator[Row]:
     # Neighbourhoods are 3 x 3: three cells apart, no two tokens share one.
     own = torch.stack([3.0 * torch.arange(T).float(), torch.zeros(T)], dim=-1).expand(B, T, 2)
     calls: dict[str, Callable[[], Tensor]] = {
+        COMPILED: lambda: gated_delta_rule(q, k, v, alpha, beta)[0],
         CHUNKED: lambda: chunk_gated_delta_rule(q, k, v, alpha, beta)[0],
         STEPWISE: lambda: naive_gated_delta_rule(q, k, v, alpha, beta)[0],
         "lattice, within 2": lambda: lattice_rule(write, read, q, k, v, alpha, beta)[0],
         "lattice, one address": lambda: lattice_rule(one, one, q, k, v, alpha, beta)[0],
         "lattice, own address": lambda: lattice_rule(own, own, q, k, v, alpha, beta)[0],
+        SDPA: lambda: F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+        ),
     }
-    yield from _compared("ops", calls, content, T, B, (STEPWISE, CHUNKED), effort)
+    if T > 1024:
+        del calls[STEPWISE]
+    versus = (STEPWISE, CHUNKED, COMPILED, SDPA)
+    yield from _compared("ops", calls, content, T, B, versus, effort)
 
 
 def _laplacian(T: int, effort: Effort) -> Iterator[Row]:
@@ -137,11 +159,12 @@ def _laplacian(T: int, effort: Effort) -> Iterator[Row]:
         "laplacian": lambda: laplacian_logits(q, k, sigma),
         BROADCAST: lambda: naive_laplacian_logits(q, k, sigma),
         CDIST: lambda: torch.cdist(q, k, p=1.0),
-        "attention (sdpa)": lambda: F.scaled_dot_product_attention(q, k, v),
+        "laplacian attention": lambda: laplacian_attention(q, k, v, sigma),
+        SDPA: lambda: F.scaled_dot_product_attention(q, k, v),
     }
     if HEADS * T * T * WIDTH > 2**28:
         del calls[BROADCAST]
-    versus = (BROADCAST, CDIST)
+    versus = (BROADCAST, CDIST, SDPA)
     yield from _compared("ops", calls, [q, k, v], T, B, versus, effort)
 
 
@@ -168,7 +191,7 @@ def every_mixer(build: Build, names: Sequence[str], effort: Effort) -> Iterator[
 def streaming(build: Build, names: Sequence[str], effort: Effort) -> Iterator[Row]:
     """One step after a context; ratios are the same mixer's shortest context's time to it."""
     for name in names:
-        mixer = build(name, max(effort.contexts) + 2)
+        mixer = build(name, 2 * max(effort.contexts))
         try:
             state = mixer.init_state(1)
         except NotImplementedError:
@@ -177,14 +200,29 @@ def streaming(build: Build, names: Sequence[str], effort: Effort) -> Iterator[Ro
         seen = 0
         for context in sorted(effort.contexts):
             with torch.no_grad(), seeds.torch_stream(0, "bench", "streaming", context):
-                for x in torch.randn(context - seen, 1, mixer.d_model):
+                for x in torch.randn(max(0, context - seen), 1, mixer.d_model):
                     _, state = mixer.step(x, state)
-                seen = context
-                token = torch.randn(1, mixer.d_model)
-                timing = _timed(partial(mixer.step, token, state), effort)
+                stream = _Stream(mixer, torch.randn(1, mixer.d_model), state)
+                timing = _timed(stream.some_steps, effort).times(1 / _STEPS)
+                state, seen = stream.state, context + stream.steps
             shortest = shortest or timing.median
             ratio = {"its shortest context": shortest / timing.median}
             yield _row("streaming", name, "step", context, timing, "tokens", 1, ratio)
+
+
+class _Stream:
+    """Goes on stepping: each step from the state that the one before left."""
+
+    def __init__(self, mixer: Mixer, token: Tensor, state: Any) -> None:
+        self.mixer = mixer
+        self.token = token
+        self.state = state
+        self.steps = 0
+
+    def some_steps(self) -> None:
+        for _ in range(_STEPS):
+            _, self.state = self.mixer.step(self.token, self.state)
+        self.steps += _STEPS
 
 
 def training(settings: Settings, effort: Effort) -> Iterator[Row]:
@@ -286,21 +324,39 @@ def _permuted_row(rng: np.random.Generator, N: int, T: int, K: int) -> np.ndarra
 
 
 def start(effort: Effort) -> Iterator[Row]:
-    """Whole processes: from nothing to their first answer."""
-    commands = {
-        "mixbench --help": ["-m", "mixbench.cli", "--help"],
-        "mixbench report --help": ["-m", "mixbench.cli", "report", "--help"],
-        "import torch": ["-c", "import torch"],
-    }
-
-    calls = {name: partial(_process, arguments) for name, arguments in commands.items()}
-    for name, timing in interleaved(calls, min(5, effort.repeats), effort.seconds).items():
+    """Whole processes, from nothing to their end, and what one more run of a grid adds."""
+    with TemporaryDirectory() as folder:
+        commands = {
+            "import torch": ["-c", "import torch"],
+            "mixbench --help": ["-m", "mixbench.cli", "--help"],
+            "mixbench report --help": ["-m", "mixbench.cli", "report", "--help"],
+            "a run of one step": ["-m", "mixbench.cli", *_TINY_RUN],
+        }
+        calls: dict[str, Callable[[], object]] = {
+            name: partial(_process, arguments, folder) for name, arguments in commands.items()
+        }
+        seeds_of = {1: "0", 9: ",".join(map(str, range(9)))}
+        for runs, text in seeds_of.items():
+            grid = ["-m", "mixbench.cli", "-m", *_TINY_RUN, f"seed={text}"]
+            calls[f"a grid of {runs}"] = partial(_process, grid, folder)
+        times = interleaved(calls, min(5, effort.repeats), effort.seconds)
+    for name, timing in times.items():
         yield _row("start", name, "process", 0, timing)
+    more = times["a grid of 9"].median - times["a grid of 1"].median
+    one = Timing(more / 8, more / 8, more / 8, times["a grid of 9"].repeats)
+    yield _row("start", "one more run of a grid", "process", 0, one)
 
 
-def _process(arguments: Sequence[str]) -> None:
-    """Run Python with some arguments, to its end."""
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+# One step of training, everything before and behind it.
+_TINY_RUN = [
+    "mixer=attention", "steps=1", "batch_size=8", "dataset.num_train=8", "dataset.num_valid=8",
+    "dataset.num_test=8", "rerun=all",
+]  # fmt: skip
+
+
+def _process(arguments: Sequence[str], folder: str) -> None:
+    """Run Python with some arguments in a folder, to its end."""
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=folder)
 
 
 def _compared(
@@ -340,7 +396,15 @@ def _compared(
             }
             peak = peak_memory(wrapped[name])
             tokens = batch * size
-            yield _row(part, name, what, size, timing, "tokens", tokens, ratios, peak, batch)
+            row = _row(part, name, what, size, timing, "tokens", tokens, ratios, peak, batch)
+            flops = _flops(wrapped[name]) if what == "forward" else None
+            yield replace(row, flops=flops)
+
+
+def _flops(call: Callable[[], object]) -> int:
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        call()
+    return counter.get_total_flops()
 
 
 def _row(

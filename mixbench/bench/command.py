@@ -23,6 +23,7 @@ from mixbench.bench.cases import PARTS, Effort, Row
 from mixbench.cli import compose_config, config_folder
 from mixbench.config import Settings, check, target
 from mixbench.errors import Parser, SettingError, some_of
+from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
 from mixbench.records import make_folder, write_json
 from mixbench.study import override_key
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     out: Path = given.out
     make_folder(out, key="--out")
+    keep_freed_memory()  # as runs do
     console = make_console()
     rows = []
     for count in dict.fromkeys(threads):
@@ -62,8 +64,8 @@ def main(arguments: Sequence[str]) -> None:
             console.print(f"measuring {part}, threads {count}", highlight=False)
             measured = list(_measure(part, names, overrides, settings, effort))
             rows += measured
-            console.print(_table(part, measured))
-    bound = max((_rate(row) for row in rows if row.part == "machine"), default=None)
+            console.print(_table(part, measured, _bound(rows, count)))
+    bound = _bound(rows, None)
     fits = exponents(rows)
     for line in [*_fit_lines(fits), *([] if bound is None else [_bound_line(bound)])]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -73,6 +75,12 @@ def main(arguments: Sequence[str]) -> None:
 
         draw_growth(rows, fits, out / "bench.png")
     console.print(f"bench: {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _bound(rows: Sequence[Row], threads: int | None) -> float | None:
+    """FLOP/s of the machine's matrix products, with a number of threads or at best."""
+    rates = [_rate(row) for row in rows if row.part == "machine" and threads in (row.threads, None)]
+    return max(rates, default=None)
 
 
 def exponents(rows: Sequence[Row]) -> dict[tuple[str, str, int], float]:
@@ -151,7 +159,7 @@ def _numbers(key: str, text: str) -> list[int]:
     return numbers
 
 
-def _table(part: str, rows: Sequence[Row]) -> Table:
+def _table(part: str, rows: Sequence[Row], bound: float | None) -> Table:
     table = Table(title=part, title_justify="left", box=box.SIMPLE_HEAD)
     for name in (
         "name",
@@ -162,6 +170,7 @@ def _table(part: str, rows: Sequence[Row]) -> Table:
         "range",
         "rate",
         "peak MB",
+        "of bound",
         "ratios",
     ):
         table.add_column(name, justify="left" if name in ("name", "what", "ratios") else "right")
@@ -176,9 +185,17 @@ def _table(part: str, rows: Sequence[Row]) -> Table:
             f"{1e3 * seconds.fastest:.3g}-{1e3 * seconds.slowest:.3g}",
             f"{_rate(row):.3g} {row.per}/s" if row.per else "",
             "" if row.peak_memory is None else f"{row.peak_memory / 1e6:.0f}",
+            _share_of(bound, row),
             Text("\n".join(f"{ratio:.2f}x {name}" for name, ratio in row.ratios.items())),
         )
     return table
+
+
+def _share_of(bound: float | None, row: Row) -> str:
+    """Which part of the machine's matrix products' rate a row reaches."""
+    if bound is None or not row.flops:
+        return ""
+    return f"{row.flops / row.seconds.median / bound:.0%}"
 
 
 def _rate(row: Row) -> float:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mixbench.memory import release_freed_memory
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
@@ -20,6 +22,11 @@ class Timing:
     fastest: float
     slowest: float
     repeats: int
+
+    def times(self, factor: float) -> Timing:
+        """The seconds of a part of the call, or of many."""
+        median, fastest, slowest = (factor * x for x in (self.median, self.fastest, self.slowest))
+        return Timing(median, fastest, slowest, self.repeats)
 
 
 def interleaved(
@@ -52,9 +59,10 @@ def interleaved(
 def peak_memory(function: Callable[[], object]) -> int | None:
     """Bytes by which a call raises the process's resident memory at its peak.
 
-    Memory that earlier calls left to the allocator may hide a part. None where the system does not
-    tell (only Linux does).
+    What earlier calls left to the allocator is handed back first, where that is possible. None
+    where the system does not tell (only Linux does).
     """
+    release_freed_memory()
     try:
         _CLEAR.write_text("5")  # the peak starts anew from what is resident now
         before = _resident("VmRSS")

@@ -8,9 +8,11 @@ must be a constant of the kernel. Nothing is checked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -78,10 +80,55 @@ class _Emitter:
         return self.builder.fmul(a, b, flags=("contract",))
 
     def absolute(self, a: Any) -> Any:
-        name = f"llvm.fabs.v{self.width}f{8 * self.bytes}"
-        kind = ir.FunctionType(self.vector, [self.vector])
+        return self.call(f"llvm.fabs.v{self.width}f{8 * self.bytes}", self.vector, a)
+
+    def number_vector(self, value: float) -> Any:
+        return ir.Constant(self.vector, [value] * self.width)
+
+    def call(self, name: str, result: Any, *args: Any) -> Any:
+        kind = ir.FunctionType(result, [arg.type for arg in args])
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(function, [a])
+        return self.builder.call(function, args)
+
+    def sigmoid(self, x: Any) -> Any:
+        one = self.number_vector(1)
+        negative = self.builder.fsub(self.number_vector(0), x)
+        return self.builder.fdiv(one, self.add(one, self.exp(negative)))
+
+    def exp(self, x: Any) -> Any:
+        """`exp(x)` to about the last digit; infinite, or zero, some way before the last numbers.
+
+        With n the whole number next to `x / log 2`, `exp(x) = 2^n exp(r)`, where r is at most
+        `log(2) / 2` in size: a few terms of the series suffice. `2^n` is made from its bits.
+        """
+        b = self.builder
+        double = self.bytes == 8
+        mantissa, bias, terms = (52, 1023, 14) if double else (23, 127, 8)
+        lowest = (2 - bias) * math.log(2)
+        highest = bias * math.log(2)
+        given = x
+        below = b.fcmp_ordered("<", x, self.number_vector(lowest))
+        inside = b.fcmp_ordered("<=", x, self.number_vector(highest))  # false for what is no number
+        x = b.select(b.and_(inside, b.not_(below)), x, self.number_vector(0))
+        suffix = f"v{self.width}f{8 * self.bytes}"
+        whole = self.multiply(x, self.number_vector(1 / math.log(2)))
+        whole = self.call(f"llvm.rint.{suffix}", self.vector, whole)
+        # log 2 in two parts, of which the first has zeros at its end: n times it is exact.
+        high = float(np.float32(0.693359375)) if not double else 0.6931471803691238
+        low = math.log(2) - high if not double else 1.9082149292705877e-10
+        r = b.fsub(x, b.fmul(whole, self.number_vector(high)))
+        r = b.fsub(r, b.fmul(whole, self.number_vector(low)))
+        series = self.number_vector(1 / math.factorial(terms - 1))
+        for n in range(terms - 2, -1, -1):
+            series = self.add(self.multiply(series, r), self.number_vector(1 / math.factorial(n)))
+        bits = ir.VectorType(ir.IntType(8 * self.bytes), self.width)
+        n = b.fptosi(whole, bits)
+        n = b.add(n, ir.Constant(bits, [bias] * self.width))
+        power = b.bitcast(b.shl(n, ir.Constant(bits, [mantissa] * self.width)), self.vector)
+        value = b.select(below, self.number_vector(0), self.multiply(series, power))
+        # Beyond, infinity plus the number is infinite, or not a number if that was not.
+        beyond = b.fadd(given, self.number_vector(math.inf))
+        return b.select(b.or_(inside, below), value, beyond)
 
     def add(self, a: Any, b: Any) -> Any:
         return self.builder.fadd(a, b, flags=("contract",))
@@ -350,3 +397,43 @@ def _sums(
             b.store(add_one(b.load(total), r, loop.index, row), total)
     for place, total in zip(places, totals, strict=True):
         e.store(b.load(total), place)
+
+
+@intrinsic(prefer_literal=True)
+def add_product(typing, width, Y, i, a, X, j, W, k):
+    """`Y[i] += a X[j] W[k]`, number by number."""
+
+    def emit(e: _Emitter) -> None:
+        both = e.multiply(e.splat(e.scalar(3)), e.multiply(e.load(e.row(4)), e.load(e.row(6))))
+        e.store(e.add(both, e.load(e.row(1))), e.row(1))
+
+    return _on_rows(emit)(width, Y, i, a, X, j, W, k)
+
+
+@intrinsic(prefer_literal=True)
+def silu_product(typing, width, Y, i, X, j, W, k):
+    """`Y[i] = silu(X[j]) W[k]`, number by number, with `silu(x) = x / (1 + exp(-x))`."""
+
+    def emit(e: _Emitter) -> None:
+        x = e.load(e.row(3))
+        e.store(e.multiply(e.multiply(x, e.sigmoid(x)), e.load(e.row(5))), e.row(1))
+
+    return _on_rows(emit)(width, Y, i, X, j, W, k)
+
+
+@intrinsic(prefer_literal=True)
+def silu_product_gradients(typing, width, dX, j, dW, k, X, x, W, w, dY, i):
+    """Into `dX[j]` and `dW[k]` the gradients of `X[x]` and `W[w]`, for `dY[i]` of the product."""
+
+    def emit(e: _Emitter) -> None:
+        b = e.builder
+        x, w, d = (e.load(e.row(place)) for place in (5, 7, 9))
+        s = e.sigmoid(x)
+        # silu'(x) = s (1 + x (1 - s))
+        slope = e.multiply(
+            s, e.add(e.multiply(x, b.fsub(e.number_vector(1), s)), e.number_vector(1))
+        )
+        e.store(e.multiply(e.multiply(d, w), slope), e.row(1))
+        e.store(e.multiply(d, e.multiply(x, s)), e.row(3))
+
+    return _on_rows(emit)(width, dX, j, dW, k, X, x, W, w, dY, i)
