@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mixbench.datasets import generated
 from tests import fake_task
 from tests.conftest import run_command
 

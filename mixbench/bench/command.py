@@ -160,30 +160,28 @@ def _numbers(key: str, text: str) -> list[int]:
 
 
 def _table(part: str, rows: Sequence[Row], bound: float | None) -> Table:
+    per = ", ".join(dict.fromkeys(row.per for row in rows if row.per))
     table = Table(title=part, title_justify="left", box=box.SIMPLE_HEAD)
     for name in (
         "name",
         "what",
         "size",
         "batch",
-        "median ms",
-        "range",
-        "rate",
+        "ms",
+        f"{per} / s" if per else "rate",
         "peak MB",
         "of bound",
         "ratios",
     ):
         table.add_column(name, justify="left" if name in ("name", "what", "ratios") else "right")
     for row in rows:
-        seconds = row.seconds
         table.add_row(
             Text(row.name),
             row.what.replace("forward+backward", "fwd+bwd"),
             f"{row.size:,}",
             str(row.batch),
-            f"{1e3 * seconds.median:.3f}",
-            f"{1e3 * seconds.fastest:.3g}-{1e3 * seconds.slowest:.3g}",
-            f"{_rate(row):.3g} {row.per}/s" if row.per else "",
+            f"{1e3 * row.seconds.median:.3f}",
+            f"{_rate(row):.3g}" if row.per else "",
             "" if row.peak_memory is None else f"{row.peak_memory / 1e6:.0f}",
             _share_of(bound, row),
             Text("\n".join(f"{ratio:.2f}x {name}" for name, ratio in row.ratios.items())),
