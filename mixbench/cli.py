@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from omegaconf.errors import (
 
 from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
+from mixbench.interruption import Interrupted, signals_kept, stop_sweep
 from mixbench.progress import display
 from mixbench.summary import make_console, run_table, signature_line
 
@@ -68,7 +71,7 @@ _COMMANDS = {"report": "mixbench.report.command", "bench": "mixbench.bench.comma
 
 def main() -> None:
     """Entry point of the console script."""
-    with told_in_one_line():
+    with told_in_one_line(), signals_kept():
         if sys.argv[1:] and sys.argv[1] in _COMMANDS:
             importlib.import_module(_COMMANDS[sys.argv[1]]).main(sys.argv[2:])
             return
@@ -103,8 +106,14 @@ def told_in_one_line() -> Iterator[None]:
             raise
         fix = "choose one first, e.g. sweep=laplacian"
         _leave(SettingError(keys[0], expected="a comparison to set it in", got="none", fix=fix))
-    except KeyboardInterrupt:
-        _leave(RunsFailed("interrupted; the same command goes on from the last epoch"), code=130)
+    except KeyboardInterrupt as error:
+        signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
+        text = f"interrupted; the same command goes on from there: {_command()}"
+        _leave(RunsFailed(text), code=128 + signum)
+
+
+def _command() -> str:
+    return shlex.join(["mixbench", *sys.argv[1:]])
 
 
 def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -116,7 +125,7 @@ def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
     return flags, overrides
 
 
-def _train(cfg: DictConfig) -> float:
+def _train(cfg: DictConfig) -> float | None:
     hydra_cfg = HydraConfig.get()
     ours = str(hydra_cfg.sweeper._target_).startswith("hydra_plugins.mixbench_sweeper.")
     if cfg.sweep is not None and not (ours and hydra_cfg.mode == RunMode.MULTIRUN):
@@ -127,7 +136,7 @@ def _train(cfg: DictConfig) -> float:
             fix="end the YAML with `hydra: {mode: MULTIRUN}`",
         )
     settings = check(cfg, typed_overrides(hydra_cfg))
-    from mixbench.experiment import run
+    from mixbench.experiment import Elsewhere, run
 
     files = {
         "config.yaml": OmegaConf.to_yaml(cfg),
@@ -135,7 +144,19 @@ def _train(cfg: DictConfig) -> float:
         "overrides.yaml": OmegaConf.to_yaml(hydra_cfg.overrides.task),
     }
     if hydra_cfg.mode == RunMode.MULTIRUN:  # the sweeper shows all of its runs together
-        result = run(settings, [], files).result
+        sweep = Path(hydra_cfg.sweep.dir)
+        try:
+            # Only a run that is there already and to be made anew is worth waiting for.
+            wait = settings.rerun != "none"
+            result = run(settings, [], files, wait=wait, sweep=sweep).result
+        except Elsewhere:
+            return None  # the sweeper sees to it
+        except Interrupted:
+            raise
+        except Exception:
+            if settings.on_error == "stop":
+                stop_sweep(sweep, "error")
+            raise
     else:
         console = make_console()
         with display(console) as callback:
@@ -151,6 +172,8 @@ def _train(cfg: DictConfig) -> float:
         if result.get("signature") is not None:
             console.print(signature_line(result["signature"]), soft_wrap=True)
     if result["status"] != "completed":
+        if hydra_cfg.mode == RunMode.MULTIRUN and settings.on_error == "stop":
+            stop_sweep(Path(hydra_cfg.sweep.dir), "error")
         raise RunsFailed(f"the run {result['status']}: {result['reason']}")
     score = result["metrics"][f"valid/{result['metric']}"]
     assert isinstance(score, float)

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from mixbench.collect import MISSING, TaskRuns, earlier_starts, sweep_study
 from mixbench.config import Settings, check
 from mixbench.errors import RunsFailed, SettingError
+from mixbench.interruption import Interrupted
 from mixbench.records import (
     FAILED,
     RunFolder,
@@ -73,9 +74,13 @@ class ComparisonSweeper(CheckedSweeper):
             "started": started.isoformat(timespec="seconds"),
             "study": {**self.study.description(), "changed": self._changes(arguments)},
         }
-        for wave in self.study.selection_waves():
-            self._select(wave)
-        self._evaluate()
+        try:
+            for wave in self.study.selection_waves():
+                self._select(wave)
+            self._evaluate()
+        except Interrupted:
+            self._write("interrupted")
+            raise
         from mixbench.report.command import write_report  # scipy, which no other start needs
 
         self._write("finished")

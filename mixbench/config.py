@@ -62,13 +62,16 @@ class TrainSchema:
     dtype: str = MISSING
     output_dir: str = MISSING
     rerun: str = MISSING
+    on_error: str = MISSING
+    checkpoint_seconds: float = MISSING
+    allowed_targets: list[str] = MISSING
     sweep: ComparisonSchema | None = None
 
 
 ConfigStore.instance().store("train_schema", TrainSchema)
 
 # What names a result rather than influencing it.
-_NOT_IDENTITY = ("output_dir", "rerun")
+_NOT_IDENTITY = ("output_dir", "rerun", "on_error", "checkpoint_seconds", "allowed_targets")
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,9 @@ class Settings:
     dtype: Literal["float32", "float64", "bfloat16"]
     output_dir: str
     rerun: Literal["none", "failed", "all"]
+    on_error: Literal["continue", "stop"]
+    checkpoint_seconds: float
+    allowed_targets: list[str]
 
     def identifying(self) -> dict[str, Any]:
         """The part that decides the run's result, for its identity and its record."""
@@ -147,13 +153,17 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
         raise SettingError("weight_decay", expected="at least 0", got=values["weight_decay"])
     if not 0 <= values["warmup"] <= 1:
         raise SettingError("warmup", expected="a share, 0 to 1", got=values["warmup"])
+    if not values["checkpoint_seconds"] >= 0:
+        got = values["checkpoint_seconds"]
+        raise SettingError("checkpoint_seconds", expected="at least 0", got=got)
     if values["seed"] < 0:
         raise SettingError("seed", expected="at least 0", got=values["seed"])
     values["device"] = _device(values["device"])
     hints = get_type_hints(Settings)
-    for key in ("schedule", "dtype", "rerun"):
+    for key in ("schedule", "dtype", "rerun", "on_error"):
         values[key] = coerce(key, values[key], hints[key])
     for group in GROUPS:
+        _check_allowed(group, values[group], values["allowed_targets"], overrides)
         values[group] = _check_group(group, values[group])
     return Settings(**values)
 
@@ -277,6 +287,23 @@ def _device(name: str) -> str:
 
 # Arguments that code passes to a group's class beside the configuration's keys.
 _SUPPLIED = {"model": {"make_mixer"}, "optimizer": {"params"}}
+
+
+def _check_allowed(group: str, node: Any, allowed: Sequence[str], overrides: Sequence[str]) -> None:
+    """Refuse to import what neither we nor the user named: a configuration may be a stranger's."""
+    path = node.get("_target_") if isinstance(node, dict) else None
+    if not isinstance(path, str):
+        return
+    typed = {text.partition("=")[2] for text in overrides}
+    inside = [name for name in ("mixbench", "torch", *allowed) if path.startswith(f"{name}.")]
+    if not inside and path not in typed:
+        module = path.rpartition(".")[0] or path
+        raise SettingError(
+            f"{group}._target_",
+            expected="a class of mixbench, of torch, or of a module in allowed_targets",
+            got=path,
+            fix=f"if you trust it: allowed_targets=[{module}]",
+        )
 
 
 def _check_group(group: str, node: Any) -> dict[str, Any]:

@@ -84,3 +84,18 @@ class Parser(argparse.ArgumentParser):
 
 class RunsFailed(Exception):
     """Runs ended without a result; their records say why. The command line exits with code 1."""
+
+
+class CannotWrite(RunsFailed):
+    """The disk is full or does not let us write; what is there is whole."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"cannot write {self.path}: {self.reason}; what is there is whole, "
+            "and the same command goes on once it can"
+        )

@@ -11,6 +11,7 @@ import os
 import platform
 import time
 import traceback
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ from mixbench.accounting import counted_flops, streamed_state
 from mixbench.config import Settings, target
 from mixbench.datasets.dataset import SPLITS, Dataset, Split, overlap
 from mixbench.datasets.generated import generated
-from mixbench.errors import SettingError
+from mixbench.errors import CannotWrite, RunsFailed, SettingError
+from mixbench.interruption import Interrupted, Watch, stopped_in_order
 from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
 from mixbench.models import mixer_inputs, mixers
@@ -40,7 +42,6 @@ from mixbench.records import (
     code_version,
     folder_of,
     make_folder,
-    read_history,
     redone,
     write_bytes,
     write_history,
@@ -168,30 +169,49 @@ class Outcome:
     reused: bool
 
 
+class Elsewhere(Exception):
+    """Another living process is at this run."""
+
+
 def run(
-    settings: Settings, callbacks: list[Callback], hydra_files: Mapping[str, str] | None = None
+    settings: Settings,
+    callbacks: list[Callback],
+    hydra_files: Mapping[str, str] | None = None,
+    *,
+    wait: bool = True,
+    sweep: Path | None = None,
 ) -> Outcome:
     """Train, evaluate and leave a record; or return the record that there is.
 
-    A run that was interrupted goes on from its last checkpoint. A process that finds its run being
-    trained by another one waits for that one's record.
+    A run that was interrupted goes on from its last checkpoint, bit for bit. Files that cannot be
+    trusted (cut short, overwritten) are named, set aside and made anew.
 
     Args:
         settings: From `config.check`.
         callbacks: Progress displays.
         hydra_files: What to put into the record's `.hydra` folder, text by file name.
+        wait: Where another process is at this run, wait for its record.
+        sweep: The folder of the sweep that the run belongs to, if to any.
 
     Returns:
         The outcome; a new one's `status` is `completed` or `diverged`.
 
     Raises:
         SettingError: A wrong setting; nothing is written.
+        Elsewhere: Another process is at this run, and `wait` is false.
+        Interrupted: It was told to stop; its checkpoint is on disk.
+        CannotWrite: The disk is full, or read-only.
         Exception: What training raised, after a `failed` record was written.
     """
     experiment = Experiment(settings)
     folder = folder_of(settings)
+    watch = Watch(sweep)
+    watch.check()
     folder.create()
-    with _locked(folder), _logging_to(folder.log):
+    with _locked(folder, wait), _logging_to(folder.log), stopped_in_order():
+        folder.remove_leftovers()
+        for path, reason in folder.problems():
+            _set_aside(folder, path, reason)
         earlier = folder.read_result()
         redo = redone(earlier, settings.rerun)
         if earlier is not None and not redo:
@@ -202,10 +222,26 @@ def run(
         for name, text in (hydra_files or {}).items():
             make_folder(folder.path / ".hydra")
             write_bytes(folder.path / ".hydra" / name, text.encode())
-        return Outcome(_run(experiment, folder, callbacks), folder, reused=False)
+        recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
+        try:
+            result = _run(experiment, folder, recorder, callbacks)
+        except _Unusable as error:
+            _set_aside(folder, folder.checkpoint, str(error))
+            recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
+            result = _run(Experiment(settings), folder, recorder, callbacks)
+        return Outcome(result, folder, reused=False)
 
 
-def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -> dict[str, Any]:
+def _set_aside(folder: RunFolder, path: Path, reason: str) -> None:
+    aside = folder.set_aside(path)
+    if aside is not None:
+        log.warning("%s is set aside as %s: %s", path, aside.name, reason)
+        print(f"set aside, to be made anew: {path} ({reason})", flush=True)
+
+
+def _run(
+    experiment: Experiment, folder: RunFolder, recorder: _Recorder, callbacks: list[Callback]
+) -> dict[str, Any]:
     settings = experiment.settings
     torch.set_num_threads(settings.threads)
     keep_freed_memory()
@@ -233,7 +269,9 @@ def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -
     clock = time.perf_counter()
     try:
         result |= experiment.costs()
-        result |= _train(experiment, folder, callbacks)
+        result |= _train(experiment, recorder, callbacks)
+    except (_Unusable, CannotWrite, RunsFailed):
+        raise
     except Diverged as error:
         log.warning("diverged at %s", error)
         result |= {"status": DIVERGED, "reason": str(error)}
@@ -242,7 +280,7 @@ def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -
         result["reason"] = f"{type(error).__name__}: {error}"
         raise
     finally:
-        # Ctrl-C leaves no result, so that the same command goes on from the checkpoint.
+        # An interruption leaves no result, so that the same command goes on from the checkpoint.
         if result["status"] != FAILED or result["reason"] is not None:
             result["seconds"] = {"total": time.perf_counter() - clock, **result.get("seconds", {})}
             write_json(folder.result, result)
@@ -250,7 +288,9 @@ def _run(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -
     return result
 
 
-def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback]) -> dict[str, Any]:
+def _train(
+    experiment: Experiment, recorder: _Recorder, callbacks: list[Callback]
+) -> dict[str, Any]:
     settings, dataset = experiment.settings, experiment.dataset
     clock = time.perf_counter()
     # A run that only chooses a configuration does not even make the test split.
@@ -278,7 +318,6 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
         device=torch.device(settings.device),
         compile=settings.compile,
     )
-    recorder = _Recorder(folder)
     recorder.resume(trainer)
     trainer.train([recorder, *callbacks])
     valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
@@ -294,31 +333,71 @@ def _train(experiment: Experiment, folder: RunFolder, callbacks: list[Callback])
         "epochs": trainer.epochs,
         "steps": trainer.step,
         "compiled": trainer.compiled,
+        "history_sha256": recorder.folder.history_digest(),
         "overlap": overlaps,
         "seconds": {"train": trainer.seconds, "data": data_seconds},
         "tokens_per_second": trainer.rows_seen * dataset.seq_len / trainer.seconds,
     }
 
 
-class _Recorder(Callback):
-    """Keeps a run's history and checkpoint; the checkpoint is never ahead of the history."""
+class _Unusable(Exception):
+    """A checkpoint that cannot be gone on from."""
 
-    def __init__(self, folder: RunFolder) -> None:
+
+class _Recorder(Callback):
+    """Keeps a run's history and checkpoint, and ends the run in order when it is told to.
+
+    The checkpoint holds the history as well, so that one file is all that a run goes on from. There
+    is one every `interval` seconds, and at the end of an epoch unless the last one took more than a
+    fiftieth of the time since.
+    """
+
+    def __init__(self, folder: RunFolder, interval: float, watch: Watch) -> None:
         self.folder = folder
+        self.interval = interval
+        self.watch = watch
         self.history: list[dict[str, float]] = []
+        self._saved = time.perf_counter()
+        self._cost = 0.0
 
     def resume(self, trainer: Trainer) -> None:
-        """Put the trainer where the last checkpoint was taken, if there is one."""
-        if not self.folder.checkpoint.exists():
+        """Put the trainer where the last checkpoint was taken, if there is one.
+
+        Raises:
+            _Unusable: It is damaged; the trainer may be, too.
+        """
+        path = self.folder.checkpoint
+        if not path.exists():
             return
-        state = torch.load(self.folder.checkpoint, map_location=trainer.device, weights_only=True)
-        trainer.load_state(state)
-        self.history = read_history(self.folder.history)[: trainer.epoch]
-        trainer.seconds = self.history[-1]["seconds"]
+        try:
+            with zipfile.ZipFile(path) as archive:  # PyTorch does not look at the checksums
+                damaged = archive.testzip()
+            if damaged is not None:
+                raise _Unusable(f"{damaged} in it is damaged")
+            state = torch.load(path, map_location=trainer.device, weights_only=True)
+            trainer.load_state(state)
+            self.history = [dict(row) for row in state["history"]]
+            if len(self.history) != trainer.epoch:
+                raise _Unusable(f"it has {len(self.history)} lines for {trainer.epoch} epochs")
+        except _Unusable:
+            raise
+        except Exception as error:  # whatever other bytes make of it
+            raise _Unusable(
+                f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            ) from error
+        if self.history:
+            write_history(self.folder.history, self.history)
         log.info("going on after epoch %d (step %d)", trainer.epoch, trainer.step)
 
-    def on_step(self, step: Step) -> None:
-        pass
+    def on_step(self, step: Step, trainer: Trainer) -> None:
+        try:
+            self.watch.check()
+        except (Interrupted, RunsFailed) as stop:
+            self._save(trainer)
+            log.info("interrupted at step %d: the same command goes on from there", step.step)
+            raise stop
+        if time.perf_counter() - self._saved >= self.interval:
+            self._save(trainer)
 
     def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None:
         self.history.append(
@@ -331,10 +410,18 @@ class _Recorder(Callback):
             }
         )
         write_history(self.folder.history, self.history)
-        buffer = io.BytesIO()
-        torch.save(trainer.state(), buffer)
-        write_bytes(self.folder.checkpoint, buffer.getvalue())
         log.info("epoch %d: %s", epoch.epoch, epoch.metrics)
+        last = epoch.epoch == trainer.epochs
+        if last or time.perf_counter() - self._saved >= 50 * self._cost:
+            self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        started = time.perf_counter()
+        buffer = io.BytesIO()
+        torch.save({**trainer.state(), "history": self.history}, buffer)
+        write_bytes(self.folder.checkpoint, buffer.getvalue())
+        self._saved = time.perf_counter()
+        self._cost = self._saved - started
 
 
 Built = TypeVar("Built")
@@ -363,24 +450,35 @@ def _build(section: str, node: Mapping[str, Any], kind: type[Built], **supplied:
 
 
 @contextmanager
-def _locked(folder: RunFolder) -> Iterator[None]:
+def _locked(folder: RunFolder, wait: bool) -> Iterator[None]:
     """Hold the folder against other processes; the lock goes when its holder dies."""
     lock = FileLock(folder.lock)
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        if not wait:
+            raise Elsewhere(folder.path.name) from None
         print(f"another process is at this run, waiting for it: {folder.path}", flush=True)
         lock.acquire()
+    except OSError as error:
+        raise CannotWrite(folder.lock, error.strerror or str(error)) from error
     try:
         yield
     finally:
         lock.release()
 
 
+class _LogFile(logging.FileHandler):
+    """A log that is not worth a traceback of its own when the disk is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Write what mixbench logs to the run's log as well."""
-    handler = logging.FileHandler(path, delay=True)
+    handler = _LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("mixbench")
     logger.setLevel(logging.INFO)

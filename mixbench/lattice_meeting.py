@@ -127,7 +127,7 @@ class MeetingLog(Callback):
     def __init__(self) -> None:
         self.rows: list[Row] = []
 
-    def on_step(self, step: Step) -> None:
+    def on_step(self, step: Step, trainer: Trainer) -> None:
         pass
 
     def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None:

@@ -40,7 +40,7 @@ class EpochLines:
         self.console = console
         self._rate = _Rate()
 
-    def on_step(self, step: Step) -> None:
+    def on_step(self, step: Step, trainer: Trainer) -> None:
         self._rate.at(step.step)
 
     def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None:
@@ -68,7 +68,7 @@ class LiveLine:
         self._task = progress.add_task("starting", total=None, loss="", score="", rate="")
         self._rate = _Rate()
 
-    def on_step(self, step: Step) -> None:
+    def on_step(self, step: Step, trainer: Trainer) -> None:
         rate = self._rate.at(step.step)
         self.progress.update(
             self._task,

@@ -5,7 +5,7 @@ A run's folder is `OUTPUT_DIR/runs/<dataset>-<mixer>-seed<n>-<identity>` and hol
     .hydra/        the composed configuration, as Hydra writes it
     run.log        what happened, tracebacks included
     history.csv    one line an epoch
-    checkpoint.pt  the state at the end of the last epoch
+    checkpoint.pt  the state some seconds ago, or at the end of the last epoch, and the history
     result.json    written last, in one piece; without it there is no result
 
 The identity is a hash of all settings that influence the result and of the code that computes it,
@@ -20,12 +20,15 @@ import importlib.util
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from mixbench.config import GROUPS, Settings
-from mixbench.errors import SettingError
+from mixbench.errors import CannotWrite, SettingError
 
 COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
 
@@ -46,6 +49,7 @@ _PRESENTATION = {
     "stats.py",
     "study.py",
     "summary.py",
+    "torture.py",
     "sweeper.py",
     "_ext",
 }
@@ -95,9 +99,63 @@ class RunFolder:
         """The result, or None where the run has none, or one that cannot be read as a result."""
         try:
             result = json.loads(self.result.read_text())
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
             return None
         return result if _is_result(result) else None
+
+    def sound_result(self) -> dict[str, Any] | None:
+        """The result, or None where there is none that can be trusted, see `problems`."""
+        return None if self.problems() else self.read_result()
+
+    def problems(self) -> list[tuple[Path, str]]:
+        """Files that cannot be trusted, and why: cut short, overwritten, or of another run."""
+        if not self.result.exists():
+            return []
+        result = self.read_result()
+        if result is None:
+            return [(self.result, "it cannot be read as a result")]
+        if result.get("identity", self.identity) != self.identity:
+            return [(self.result, f"it is that of the run {result['identity']}")]
+        expected = result.get("history_sha256")
+        if expected is None or expected == self.history_digest():
+            return []
+        why = "it is not the one that the result was written with"
+        return [(self.result, "its history.csv has changed"), (self.history, why)]
+
+    def history_digest(self) -> str | None:
+        """SHA-256 of the history as it is; None if there is none."""
+        try:
+            return hashlib.sha256(self.history.read_bytes()).hexdigest()
+        except OSError:
+            return None
+
+    def set_aside(self, path: Path) -> Path | None:
+        """Rename a file of this folder, so that it is kept and never read again; its new place."""
+        if not path.exists():
+            return None
+        number = 1
+        while (aside := path.with_name(f"{path.name}.broken-{number}")).exists():
+            number += 1
+        os.replace(path, aside)
+        return aside
+
+    def claimed(self) -> bool:
+        """Whether a living process is at this run; the system frees the lock of a dead one."""
+        if not self.lock.exists():
+            return False
+        lock = FileLock(self.lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes had begun to write; for the holder of the lock."""
+        for whole in (self.result, self.history, self.checkpoint):
+            for path in self.path.glob(f".{whole.name}.*"):
+                path.unlink(missing_ok=True)
 
     def create(self) -> None:
         """Make the folder.
@@ -212,7 +270,11 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write in one piece, on the disk when it returns."""
+    """Write in one piece, on the disk when it returns.
+
+    Raises:
+        CannotWrite: The system does not let us; the old file is as it was.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -220,8 +282,11 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        raise CannotWrite(path, error.strerror or str(error)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_history(path: Path, rows: list[dict[str, float]]) -> None:

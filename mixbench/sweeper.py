@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +18,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mixbench.config import Settings, check
 from mixbench.errors import RunsFailed, SettingError
+from mixbench.interruption import Watch, sweeping
 from mixbench.progress import sweep_display
 from mixbench.records import RunFolder, folder_of, make_folder, redone, relative_record, write_json
 from mixbench.summary import grid_table, losses, make_console
+
+Job = tuple[Sequence[str], RunFolder]
+
+# How often a sweep looks whether another process has finished a run.
+_LOOK_SECONDS = 0.5
 
 
 class CheckedSweeper(Sweeper):
@@ -69,9 +76,7 @@ class CheckedSweeper(Sweeper):
             self.base.hydra.sweep.dir = str(folder)
         return folder
 
-    def launch(
-        self, jobs: Sequence[tuple[Sequence[str], RunFolder]], first: int, title: str
-    ) -> Any:
+    def launch(self, jobs: Sequence[Job], first: int, title: str) -> Any:
         """Hand the jobs that are to be run to Hydra's launcher and show how far they are.
 
         Args:
@@ -82,28 +87,47 @@ class CheckedSweeper(Sweeper):
         """
         from hydra.core.plugins import Plugins
 
-        results = [folder.read_result() for _, folder in jobs]
-        jobs = [
+        results = [folder.sound_result() for _, folder in jobs]
+        todo = [
             job
             for job, result in zip(jobs, results, strict=True)
             if result is None or redone(result, self.base.rerun)
         ]
-        if not jobs:
+        if not todo:
             return []
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.context, task_function=self.task_function, config=self.base
         )
-        with sweep_display(make_console(), title, [folder for _, folder in jobs]):
-            try:
-                returns = launcher.launch([list(texts) for texts, _ in jobs], initial_job_idx=first)
-            except Exception as error:
-                # A worker that was killed, or ran out of memory, takes the launcher down with it.
-                if not type(error).__module__.startswith(("joblib", "concurrent")):
-                    raise
-                raise RunsFailed(
-                    f"a worker died ({type(error).__name__}), its runs are lost and the others "
-                    "kept; the same command goes on"
-                ) from error
+        returns: list[Any] = []
+        folder = Path(self.base.hydra.sweep.dir)
+        with sweep_display(make_console(), title, [f for _, f in todo]), sweeping(folder):
+            watch = Watch(folder)
+            while todo:
+                # What another process is at is left to it, and taken up should that process die.
+                free = [job for job in todo if not job[1].claimed()]
+                if free:
+                    returns += self._launch(launcher, free, first)
+                todo = [
+                    job
+                    for job in todo
+                    if job[1].sound_result() is None and (job not in free or job[1].claimed())
+                ]
+                watch.check()
+                if todo:
+                    time.sleep(_LOOK_SECONDS)
+        return returns
+
+    def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> Any:
+        try:
+            returns = launcher.launch([list(texts) for texts, _ in jobs], initial_job_idx=first)
+        except Exception as error:
+            # A worker that was killed, or ran out of memory, takes the launcher down with it.
+            if not type(error).__module__.startswith(("joblib", "concurrent")):
+                raise
+            raise RunsFailed(
+                f"a worker died ({type(error).__name__}), its runs are lost and the others "
+                "kept; the same command goes on"
+            ) from error
         self.launched += len(jobs)
         self.raised += [
             each._return_value

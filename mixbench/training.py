@@ -64,9 +64,9 @@ class Step:
 
 
 class Callback(Protocol):
-    """Told about every step and every epoch; a checkpoint can be taken at an epoch's end."""
+    """Told about every step and every epoch; the trainer's `state()` can be taken at both."""
 
-    def on_step(self, step: Step) -> None: ...
+    def on_step(self, step: Step, trainer: Trainer) -> None: ...
 
     def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None: ...
 
@@ -127,7 +127,10 @@ class Trainer:
         self.epochs = math.ceil(steps / self.steps_per_epoch)
         self.step = 0
         self.epoch = 0
+        self.batch = 0  # of the epoch, the next one
+        self.losses: list[float] = []  # of the epoch so far
         self.seconds = 0.0
+        self._noise: Tensor | None = None  # the generator's state to go on from
         self.n_cells: int | None = None
         self.scheduler = _scheduler(optimizer, schedule, steps, warmup)
         # Evaluation stays as it is: its batches have other sizes, and it is a small part.
@@ -153,21 +156,22 @@ class Trainer:
         """
         inputs, targets = self.tensors("train")
         with seeds.torch_stream(self.seed, "noise", self.epoch):
-            while self.step < self.steps:
-                started = time.perf_counter()
-                losses = []
+            if self._noise is not None:
+                torch.set_rng_state(self._noise)
+            while self.epoch < self.epochs:
                 self.model.train()
                 for index in self._batches():
+                    started = time.perf_counter()
                     loss = self._train_step(inputs[index], targets[index])
-                    losses.append(loss)
+                    self.losses.append(loss)
+                    self.batch += 1
+                    self.seconds += time.perf_counter() - started
                     place = Step(self.epoch + 1, self.epochs, self.step, self.steps, loss)
                     for callback in callbacks:
-                        callback.on_step(place)
-                self.epoch += 1
-                self.seconds += time.perf_counter() - started
-                metrics = {"train/loss": float(np.mean(losses)), **self.evaluate("valid")}
+                        callback.on_step(place, self)
+                metrics = {"train/loss": float(np.mean(self.losses)), **self.evaluate("valid")}
                 lr = self.optimizer.param_groups[0]["lr"]
-                # A stream per epoch: a resumed run needs no generator state to go on bit for bit.
+                self.epoch, self.batch, self.losses = self.epoch + 1, 0, []
                 torch.manual_seed(seeds.stream_seed(self.seed, "noise", self.epoch))
                 for callback in callbacks:
                     callback.on_epoch(Epoch(self.epoch, self.step, metrics, lr, self.seconds), self)
@@ -203,19 +207,32 @@ class Trainer:
         return {f"{split}/{name}": value for name, value in named.items()}
 
     def state(self) -> dict[str, Any]:
-        """All that later steps depend on; plain containers and tensors only."""
+        """All that later steps and their metrics depend on; plain containers and tensors only.
+
+        To be taken within a callback, between two steps.
+        """
         return {
             "step": self.step,
             "epoch": self.epoch,
+            "batch": self.batch,
+            "losses": list(self.losses),
+            "seconds": self.seconds,
+            "n_cells": self.n_cells,
+            "noise": torch.get_rng_state(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a `state()` taken at the end of an epoch."""
+        """Go on from a `state()`, bit for bit."""
         self.step = state["step"]
         self.epoch = state["epoch"]
+        self.batch = state["batch"]
+        self.losses = list(state["losses"])
+        self.seconds = state["seconds"]
+        self.n_cells = state["n_cells"]
+        self._noise = state["noise"].cpu()
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
@@ -236,7 +253,7 @@ class Trainer:
         rows = self.dataset.visits(self.epoch / self.epochs)
         n = rows.stop - rows.start
         order = seeds.stream(self.seed, "order", self.epoch).permutation(n) + rows.start
-        for start in range(0, n, self.batch_size):
+        for start in range(self.batch * self.batch_size, n, self.batch_size):
             if self.step == self.steps:
                 return
             yield torch.from_numpy(order[start : start + self.batch_size]).to(self.device)

@@ -21,6 +21,7 @@ CONF = {
 # The first token, asked at the last position.
 defaults:
   - override /model: language_model
+allowed_targets: [tests.fake_task]
 causal: true
 conv_width: 0
 out_gate: false

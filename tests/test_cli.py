@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 
 import pytest
 
@@ -271,7 +272,12 @@ def test_a_mixer_of_ones_own(call, tmp_path, monkeypatch):
         "        return self.gain * x.cumsum(1)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    code, out, err = call("mixer=mine", "--config-dir", "my_conf", *TINY)
+    code, _, err = call("mixer=mine", "--config-dir", "my_conf", *TINY)
+    assert code == 2
+    assert "got my_mixers.Mean; if you trust it: allowed_targets=[my_mixers]" in err
+    assert "my_mixers" not in sys.modules
+    allowed = "allowed_targets=[my_mixers]"
+    code, out, err = call("mixer=mine", "--config-dir", "my_conf", allowed, *TINY)
     assert code == 0, err
     assert "completed" in out
     (folder,) = (tmp_path / "outputs" / "runs").iterdir()

@@ -11,12 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 import mixbench.experiment as experiment_module
 from mixbench.datasets import generated
 from mixbench.datasets.dataset import SPLITS
 from mixbench.datasets.mqar import MQAR
-from mixbench.experiment import Experiment, run
+from mixbench.errors import CannotWrite
+from mixbench.experiment import Elsewhere, Experiment, run
 from mixbench.mixers.attention import Attention
 from mixbench.records import FAILED, folder_of, identity_of, read_history
 from mixbench.summary import run_table
@@ -28,13 +30,15 @@ MIXERS = ["attention", "gated_deltanet", "lattice"]
 class Listener:
     """A callback that keeps what it is told, and may act at an epoch."""
 
-    def __init__(self, at_epoch=None, action=None):
+    def __init__(self, at_epoch=None, action=None, at_step=None):
         self.steps = []
         self.epochs = []
-        self.at_epoch, self.action = at_epoch, action
+        self.at_epoch, self.at_step, self.action = at_epoch, at_step, action
 
-    def on_step(self, step):
+    def on_step(self, step, trainer):
         self.steps.append(step)
+        if step.step == self.at_step:
+            self.action(trainer)
 
     def on_epoch(self, epoch, trainer):
         self.epochs.append(epoch)
@@ -48,7 +52,7 @@ def interrupt(trainer):
 
 def comparable(result):
     """A result without what the clock and the machine decide."""
-    ignored = {"started", "seconds", "tokens_per_second", "machine"}
+    ignored = {"started", "seconds", "tokens_per_second", "machine", "history_sha256"}
     return {key: value for key, value in result.items() if key not in ignored}
 
 
@@ -56,6 +60,8 @@ def flat(state, path=""):
     """A nested state as one dictionary of paths to plain values and bytes."""
     if isinstance(state, torch.Tensor):
         return {path: (state.dtype, state.shape, state.numpy().tobytes())}
+    if path.endswith("seconds"):
+        return {}
     if not isinstance(state, (dict, list)):
         return {path: state}
     items = state.items() if isinstance(state, dict) else enumerate(state)
@@ -170,7 +176,8 @@ def test_running_twice_gives_equal_bytes(settings, tmp_path, mixer):
     assert first.folder.path != second.folder.path
     assert first.folder.identity == second.folder.identity
     assert comparable(first.result) == comparable(second.result)
-    assert first.folder.checkpoint.read_bytes() == second.folder.checkpoint.read_bytes()
+    states = [flat(torch.load(each.folder.checkpoint)) for each in (first, second)]
+    assert states[0] == states[1]
 
 
 @pytest.mark.parametrize("mixer", ["attention", "lattice"])
@@ -183,7 +190,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(settings, tmp_path, mixer):
     assert not folder.result.exists()
     listener = Listener()
     resumed = run(chosen, [listener])
-    assert [epoch.epoch for epoch in listener.epochs] == [3]
+    assert [epoch.epoch for epoch in listener.epochs] in ([3], [2, 3])
     assert comparable(resumed.result) == comparable(whole.result)
     # Equal in content: pickle's references to equal strings differ after loading.
     first, second = (flat(torch.load(f.checkpoint)) for f in (folder, whole.folder))
@@ -192,6 +199,156 @@ def test_an_interrupted_run_goes_on_bit_for_bit(settings, tmp_path, mixer):
     columns = ["epoch", "step", "train/loss", "valid/accuracy", "lr"]
     rows = [[row[c] for c in columns] for row in read_history(folder.history)]
     assert rows == [[row[c] for c in columns] for row in read_history(whole.folder.history)]
+
+
+@pytest.mark.parametrize("step", range(1, 13))
+def test_a_run_goes_on_bit_for_bit_from_any_step(settings, tmp_path, step):
+    """Killed after the step, before or after the checkpoint of an epoch's end."""
+    whole = run(settings(f"output_dir={tmp_path}/whole"), [])
+    chosen = settings("checkpoint_seconds=0")
+    with pytest.raises(KeyboardInterrupt):
+        run(chosen, [Listener(at_step=step, action=interrupt)])
+    listener = Listener()
+    resumed = run(chosen, [listener])
+    assert [each.step for each in listener.steps] == list(range(step + 1, 13))
+    assert comparable(resumed.result) == comparable(whole.result)
+    first, second = (flat(torch.load(f.checkpoint)) for f in (resumed.folder, whole.folder))
+    assert first == second
+
+
+def test_noise_goes_on_bit_for_bit(settings, tmp_path, monkeypatch):
+    """A mixer that draws at every step, as dropout does."""
+    mix = Attention.mix
+
+    def noisy(self, x):
+        return mix(self, x) + (0.1 * torch.randn_like(x) if self.training else 0)
+
+    monkeypatch.setattr(Attention, "mix", noisy)
+    whole = run(settings(f"output_dir={tmp_path}/whole"), [])
+    chosen = settings("checkpoint_seconds=0")
+    with pytest.raises(KeyboardInterrupt):
+        run(chosen, [Listener(at_step=6, action=interrupt)])
+    assert comparable(run(chosen, []).result) == comparable(whole.result)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def overwrite(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 : len(content) // 3 + 40] = b"garbage " * 5
+    path.write_bytes(content)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, overwrite, empty])
+@pytest.mark.parametrize("name", ["result.json", "history.csv", "checkpoint.pt"])
+def test_a_damaged_file_is_named_set_aside_and_made_anew(settings, capsys, name, damage):
+    """Of a completed run the result or history; of an interrupted one the checkpoint."""
+    chosen = settings()
+    whole = run(chosen, [])
+    folder = whole.folder
+    if name == "checkpoint.pt":
+        folder.result.unlink()
+    damage(folder.path / name)
+    capsys.readouterr()
+    again = run(chosen, [])
+    assert not again.reused
+    assert comparable(again.result) == comparable(whole.result)
+    assert folder.sound_result() == again.result
+    assert [row["epoch"] for row in read_history(folder.history)] == [1, 2, 3]
+    said = capsys.readouterr().out
+    assert f"set aside, to be made anew: {folder.path / name} (" in said
+    assert (folder.path / f"{name}.broken-1").exists()
+    assert f"{name}.broken-1" in folder.log.read_text()
+    assert run(chosen, []).reused
+
+
+def test_a_checkpoint_of_other_things_is_not_gone_on_from(settings):
+    chosen = settings()
+    whole = run(chosen, [])
+    whole.folder.result.unlink()
+    torch.save({"step": 3, "model": {"a": torch.zeros(2)}}, whole.folder.checkpoint)
+    assert comparable(run(chosen, []).result) == comparable(whole.result)
+
+
+def test_a_checkpoint_never_executes_anything(settings, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "executed"), "w"))
+
+    chosen = settings()
+    folder = folder_of(chosen)
+    folder.create()
+    torch.save({"step": Evil()}, folder.checkpoint)
+    assert run(chosen, []).result["status"] == "completed"
+    assert not (tmp_path / "executed").exists()
+    assert (folder.path / "checkpoint.pt.broken-1").exists()
+
+
+def test_a_result_of_another_run_is_not_taken(settings):
+    first, second = settings("seed=1"), settings("seed=2")
+    other = run(first, [])
+    mine = folder_of(second)
+    mine.create()
+    mine.result.write_bytes(other.folder.result.read_bytes())
+    mine.history.write_bytes(other.folder.history.read_bytes())
+    outcome = run(second, [])
+    assert not outcome.reused
+    assert outcome.result["seed"] == 2
+
+
+def test_leftovers_of_killed_processes_are_removed(settings):
+    folder = folder_of(settings())
+    folder.create()
+    for name in (".result.json.123", ".checkpoint.pt.99", ".history.csv.7"):
+        (folder.path / name).write_text("half")
+    run(settings(), [])
+    assert not [path.name for path in folder.path.iterdir() if path.name.startswith((".r", ".c"))]
+    assert not (folder.path / ".history.csv.7").exists()
+
+
+def test_a_full_disk_leaves_everything_whole(settings, monkeypatch):
+    import mixbench.records as records
+
+    chosen = settings("checkpoint_seconds=0")
+    room = [3]
+    replace_file = records.os.replace
+
+    def full(source, target):
+        if room[0] == 0:
+            raise OSError(28, "No space left on device")
+        room[0] -= 1
+        replace_file(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records.os, "replace", full)
+        with pytest.raises(CannotWrite, match="No space left on device; what is there is whole"):
+            run(chosen, [])
+    folder = folder_of(chosen)
+    assert not folder.result.exists()
+    assert torch.load(folder.checkpoint, weights_only=True)["step"] == 3
+    listener = Listener()
+    resumed = run(chosen, [listener])
+    assert listener.steps[0].step == 4
+    whole = run(settings("rerun=all"), [])
+    assert comparable(resumed.result) == comparable(whole.result)
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(settings):
+    chosen = settings()
+    folder = folder_of(chosen)
+    folder.create()
+    with FileLock(folder.lock):
+        assert folder.claimed()
+        with pytest.raises(Elsewhere):
+            run(chosen, [], wait=False)
+    assert not folder.claimed()
+    assert run(chosen, [], wait=False).result["status"] == "completed"
 
 
 def test_a_second_process_waits_for_the_first(settings):
