@@ -22,18 +22,14 @@ from mixbench.interruption import Interrupted
 from mixbench.records import (
     FAILED,
     RunFolder,
-    config_folders,
     folder_of,
     make_folder,
     relative_record,
     write_json,
 )
 from mixbench.study import Arm, PlannedRun, Study, override_key
-from mixbench.summary import make_console, plan_table
+from mixbench.summary import losses_table, make_console, plan_table
 from mixbench.sweeper import CheckedSweeper, GridSweeper
-
-# What names or repeats a comparison's runs, rather than describing it.
-_OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
 
 
 class ComparisonSweeper(CheckedSweeper):
@@ -69,7 +65,7 @@ class ComparisonSweeper(CheckedSweeper):
         self.content: dict[str, Any] = {
             "kind": "comparison",
             "name": self.study.name,
-            "command": shlex.join(["mixbench", *self._own(arguments)]),
+            "command": shlex.join(["mixbench", *self.own(arguments)]),
             "launcher": str(choices["hydra/launcher"]),
             "started": started.isoformat(timespec="seconds"),
             "study": {**self.study.description(), "changed": self._changes(arguments)},
@@ -106,16 +102,19 @@ class ComparisonSweeper(CheckedSweeper):
 
     def _changes(self, arguments: Sequence[str]) -> list[str]:
         """Overrides that change what the sweep's YAML describes."""
-        keys = ("sweep", "output_dir", "device", "threads", *_OWN_ARGUMENTS)
+        keys = (
+            "sweep",
+            "output_dir",
+            "device",
+            "threads",
+            "on_error",
+            "checkpoint_seconds",
+            "allowed_targets",
+            "rerun",
+            "sweep.out",
+            "sweep.preview",
+        )
         return [text for text in arguments if override_key(text) not in keys]
-
-    def _own(self, arguments: Sequence[str]) -> list[str]:
-        """The command line that describes this comparison, launcher included."""
-        hydra = OmegaConf.to_container(self.base.hydra.overrides.hydra)
-        assert isinstance(hydra, list)
-        extra = [text for text in hydra if not text.startswith(("hydra.mode=", "hydra.sweep."))]
-        kept = [text for text in arguments if override_key(text) not in _OWN_ARGUMENTS]
-        return [*config_folders(self.base.hydra), *kept, *extra]
 
     def _check_all(self) -> None:
         """Build every distinct configuration, and see that each arm's trials really differ.
@@ -226,6 +225,14 @@ class ComparisonSweeper(CheckedSweeper):
         states = [MISSING if result is None else result["status"] for result in results]
         lost = [state for state in states if state in (FAILED, MISSING)]
         if lost:
+            table = losses_table(
+                [
+                    (run.overrides, result, folder)
+                    for (run, folder), result in zip(self.planned, results, strict=True)
+                ]
+            )
+            if table is not None:
+                make_console().print(table)
             counts = ", ".join(f"{lost.count(state)} {state}" for state in sorted(set(lost)))
             raise RunsFailed(
                 f"{len(lost)} of {len(states)} runs have no result ({counts}); "

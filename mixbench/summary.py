@@ -146,14 +146,18 @@ def plan_table(study: Study) -> Table:
     return table
 
 
-def losses(jobs: Sequence[Job]) -> list[str]:
-    """One line for every job of a grid that did not complete: which, and why."""
-    return [
-        f"{folder.identity} "
-        + ("left no record" if result is None else f"{result['status']}: {result['reason']}")
-        for _, result, folder in jobs
-        if result is None or result["status"] != COMPLETED
-    ]
+def losses_table(jobs: Sequence[Job]) -> Table | None:
+    """The runs that did not complete, why, and where their logs are; None if all did."""
+    table = Table(title="runs that did not complete", title_justify="left", title_style="red")
+    for name in ("run", "what became of it", "log, with its traceback"):
+        table.add_column(name, overflow="fold")
+    for _, result, folder in jobs:
+        if result is None:
+            table.add_row(Text(folder.identity), Text("left no record"), Text(str(folder.log)))
+        elif result["status"] != COMPLETED:
+            why = f"{result['status']}: {result['reason']}"
+            table.add_row(Text(folder.identity), Text(why), Text(str(folder.log)))
+    return table if table.rows else None
 
 
 def _status(result: Mapping[str, Any]) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,11 +21,22 @@ from mixbench.config import Settings, check
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.interruption import Watch, sweeping
 from mixbench.progress import sweep_display
-from mixbench.records import RunFolder, folder_of, make_folder, redone, relative_record, write_json
-from mixbench.summary import grid_table, losses, make_console
+from mixbench.records import (
+    RunFolder,
+    config_folders,
+    folder_of,
+    make_folder,
+    redone,
+    relative_record,
+    write_json,
+)
+from mixbench.study import as_override, override_key
+from mixbench.summary import grid_table, losses_table, make_console
 
 Job = tuple[Sequence[str], RunFolder]
 
+# What names or repeats a sweep's runs, rather than describing it.
+_OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
 # How often a sweep looks whether another process has finished a run.
 _LOOK_SECONDS = 0.5
 
@@ -119,7 +131,10 @@ class CheckedSweeper(Sweeper):
 
     def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> Any:
         try:
-            returns = launcher.launch([list(texts) for texts, _ in jobs], initial_job_idx=first)
+            # Jobs are composed anew, wherever they run: there they find the sweep's folder again.
+            place = f"hydra.sweep.dir={as_override(str(self.base.hydra.sweep.dir))}"
+            overrides = [[*texts, place] for texts, _ in jobs]
+            returns = launcher.launch(overrides, initial_job_idx=first)
         except Exception as error:
             # A worker that was killed, or ran out of memory, takes the launcher down with it.
             if not type(error).__module__.startswith(("joblib", "concurrent")):
@@ -135,6 +150,14 @@ class CheckedSweeper(Sweeper):
             if each.status == JobStatus.FAILED and not isinstance(each._return_value, RunsFailed)
         ]
         return returns
+
+    def own(self, arguments: Sequence[str]) -> list[str]:
+        """The arguments that describe this sweep, launcher included."""
+        hydra = OmegaConf.to_container(self.base.hydra.overrides.hydra)
+        assert isinstance(hydra, list)
+        extra = [text for text in hydra if not text.startswith(("hydra.mode=", "hydra.sweep."))]
+        kept = [text for text in arguments if override_key(text) not in _OWN_ARGUMENTS]
+        return [*config_folders(self.base.hydra), *kept, *extra]
 
     def cause(self) -> str:
         """What the first job raised, for a message about runs that left no record."""
@@ -192,9 +215,12 @@ class GridSweeper(CheckedSweeper):
             highlight=False,
             soft_wrap=True,
         )
-        lost = losses(finished)
-        for line in lost:
-            console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
-        if lost:
-            raise RunsFailed(f"{len(lost)} of {len(jobs)} runs did not complete")
+        lost = losses_table(finished)
+        if lost is not None:
+            console.print(lost)
+            raise RunsFailed(
+                f"{len(lost.rows)} of {len(jobs)} runs did not complete; "
+                f"`{shlex.join(['mixbench', '-m', *self.own(arguments)])} rerun=failed` "
+                "retries those that failed"
+            )
         return returns

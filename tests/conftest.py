@@ -54,6 +54,17 @@ def no_splits_kept() -> None:
 
 
 @pytest.fixture
+def capfd_of(capfd) -> Callable[[Callable[[], int]], tuple[int, str, str]]:
+    """Calls a command and gives its exit code, standard output and standard error."""
+
+    def run(command: Callable[[], int]) -> tuple[int, str, str]:
+        capfd.readouterr()
+        return command(), *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
 def golden() -> Callable[[str], dict[str, Tensor]]:
     """Loads a golden file as tensors."""
 

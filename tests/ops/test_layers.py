@@ -79,13 +79,16 @@ def test_number_of_threads_changes_no_bit():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("operator", "inputs"),
-    [("rms_norm", (torch.randn(3, 4), torch.ones(4), 1e-6)), ("silu_product", (torch.ones(3, 4),))],
-)
-def test_operators_keep_the_rules_of_pytorch(operator, inputs):
-    given = [x.requires_grad_() if isinstance(x, torch.Tensor) else x for x in inputs]
-    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    packet = getattr(torch.ops.mixbench, operator)
-    result = torch.library.opcheck(packet.default, given, test_utils=checks)
-    assert set(result.values()) == {"SUCCESS"}
+def test_torch_compile_sees_the_composition_instead():
+    """It fuses what it sees; a kernel would be a wall to it."""
+    x, weight = torch.randn(4, 8), torch.randn(8)
+    seen = []
+
+    def backend(graph, inputs):
+        seen.extend(getattr(node.target, "__name__", "") for node in graph.graph.nodes)
+        return graph.forward
+
+    compiled = torch.compile(lambda x: silu_product(rms_norm(x, weight, 1e-6)), backend=backend)
+    out = compiled(x)
+    torch.testing.assert_close(out, silu_product(rms_norm(x, weight, 1e-6)))
+    assert {"rms_norm", "silu"} <= set(seen)
