@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format smoke laplacian spiderweb lattice experiments \
-	quick laplacian-quick spiderweb-quick lattice-quick calibration clean
+	quick laplacian-quick spiderweb-quick lattice-quick calibration torture clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -51,6 +51,9 @@ quick: laplacian-quick spiderweb-quick lattice-quick ## The same in small: does 
 
 laplacian-quick spiderweb-quick lattice-quick: setup
 	$(BIN)/mixbench hydra/launcher=joblib sweep=$(subst -,_,$@)
+
+torture: setup ## Kill a comparison 100 times with each launcher: half an hour.
+	$(BIN)/python -m mixbench.torture --out outputs/torture-$(shell date +%Y%m%d-%H%M%S)
 
 calibration: setup ## Simulate the statistics: how often is a verdict wrong?
 	$(BIN)/python -m mixbench.calibration
