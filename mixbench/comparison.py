@@ -10,6 +10,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -219,9 +220,11 @@ def _on_edge(grid: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) -> li
 def _evaluation(run: Run) -> dict[str, Any]:
     result = run.result or {}
     history = []
-    if run.result is not None and run.folder.history.exists():
+    if run.result is not None:
         name = f"valid/{run.result['metric']}"
-        history = [[row["step"], row[name]] for row in read_history(run.folder.history)]
+        # A curve that is missing or damaged is not drawn; the scores are those of the result.
+        with suppress(OSError, ValueError, KeyError):
+            history = [[row["step"], row[name]] for row in read_history(run.folder.history)]
     return {
         "seed": run.seed,
         "status": run.status,

@@ -55,6 +55,9 @@ _PRESENTATION = {
 }
 
 
+MOST_BYTES = 64 * 2**20
+"""No record's text file is larger; what comes from elsewhere may be."""
+
 _RESULT_KEYS = {
     "status", "reason", "seed", "started", "config", "code_version", "device", "threads",
     "machine", "versions", "metric", "higher_is_better", "margin", "parameters", "metrics",
@@ -98,7 +101,7 @@ class RunFolder:
     def read_result(self) -> dict[str, Any] | None:
         """The result, or None where the run has none, or one that cannot be read as a result."""
         try:
-            result = json.loads(self.result.read_text())
+            result = json.loads(bounded_text(self.result))
         except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
             return None
         return result if _is_result(result) else None
@@ -164,6 +167,19 @@ class RunFolder:
             SettingError: It cannot be made or written to.
         """
         make_folder(self.path)
+
+
+def bounded_text(path: Path) -> str:
+    """A record's file as text.
+
+    Raises:
+        ValueError: It is larger than any that we write, or not text.
+        OSError: It cannot be read.
+    """
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(f"{path} has {size:,} bytes; no file of a record has {MOST_BYTES:,}")
+    return path.read_text()
 
 
 def _is_result(content: Any) -> bool:
@@ -296,9 +312,17 @@ def write_history(path: Path, rows: list[dict[str, float]]) -> None:
 
 
 def read_history(path: Path) -> list[dict[str, float]]:
-    """The lines of a history."""
-    with path.open(newline="") as file:
+    """The lines of a history.
+
+    Raises:
+        ValueError: It is damaged.
+        OSError: It cannot be read.
+    """
+    rows = csv.DictReader(bounded_text(path).splitlines(), strict=True)
+    try:
         return [
             {key: int(text) if text.isdigit() else float(text) for key, text in row.items()}
-            for row in csv.DictReader(file)
+            for row in rows
         ]
+    except (AttributeError, csv.Error) as error:  # a line with more or fewer fields, or quotes
+        raise ValueError(f"{path} is damaged") from error

@@ -18,7 +18,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mixbench.config import Settings, check
-from mixbench.errors import RunsFailed, SettingError
+from mixbench.errors import CannotWrite, RunsFailed, SettingError
 from mixbench.interruption import Watch, sweeping
 from mixbench.progress import sweep_display
 from mixbench.records import (
@@ -147,7 +147,11 @@ class CheckedSweeper(Sweeper):
         self.raised += [
             each._return_value
             for each in returns
-            if each.status == JobStatus.FAILED and not isinstance(each._return_value, RunsFailed)
+            if each.status == JobStatus.FAILED
+            and (
+                isinstance(each._return_value, CannotWrite)
+                or not isinstance(each._return_value, RunsFailed)
+            )
         ]
         return returns
 
@@ -221,6 +225,6 @@ class GridSweeper(CheckedSweeper):
             raise RunsFailed(
                 f"{len(lost.rows)} of {len(jobs)} runs did not complete; "
                 f"`{shlex.join(['mixbench', '-m', *self.own(arguments)])} rerun=failed` "
-                "retries those that failed"
+                f"retries those that failed{self.cause()}"
             )
         return returns

@@ -225,7 +225,9 @@ def test_one_seed_gets_no_advice(tmp_path):
     assert headline.endswith("1 seeds; one seed tells nothing of the spread)")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"status": "completed"}', '"x"'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"status": "completed"}', '"x"', "[" * 100_000, " " * (2**26 + 1)]
+)
 def test_a_result_that_cannot_be_read_is_named_and_left_out(tmp_path, text):
     fabricate(tmp_path)
     broken = fabricate(tmp_path, seed=1)
@@ -233,6 +235,18 @@ def test_a_result_that_cannot_be_read_is_named_and_left_out(tmp_path, text):
     study = report(tmp_path)
     assert study["environment"]["runs"] == {"completed": 1}
     assert f"results that cannot be read, left out: {broken.name}" in study["notes"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "garbage", "step,valid/accuracy\n1,x\n", "step,valid/accuracy\n1\n", '"\n"a"b\n']
+)
+def test_a_damaged_history_costs_its_curve_only(tmp_path, text):
+    folder = fabricate(tmp_path)
+    before = arms(report(tmp_path))["attention"]["test"]
+    (folder / "history.csv").write_text(text)
+    study = report(tmp_path)
+    assert arms(study)["attention"]["test"] == before
+    assert [run["history"] for run in arms(study)["attention"]["evaluation"]] == [[]]
 
 
 def test_records_from_before_there_was_a_choice_are_read(tmp_path):
