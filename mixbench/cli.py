@@ -66,7 +66,11 @@ def train(cfg: DictConfig) -> float | None:
 
 
 # Imported when called: they bring scipy, matplotlib or torch, which no other start needs.
-_COMMANDS = {"report": "mixbench.report.command", "bench": "mixbench.bench.command"}
+_COMMANDS = {
+    "report": "mixbench.report.command",
+    "bench": "mixbench.bench.command",
+    "list": "mixbench.listing",
+}
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ _PRESENTATION = {
     "comparison_sweeper.py",
     "errors.py",
     "lattice_meeting.py",
+    "listing.py",
     "progress.py",
     "records.py",
     "report",

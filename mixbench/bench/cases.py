@@ -330,6 +330,7 @@ def start(effort: Effort) -> Iterator[Row]:
             "import torch": ["-c", "import torch"],
             "mixbench --help": ["-m", "mixbench.cli", "--help"],
             "mixbench report --help": ["-m", "mixbench.cli", "report", "--help"],
+            "mixbench list": ["-m", "mixbench.cli", "list"],
             "a run of one step": ["-m", "mixbench.cli", *_TINY_RUN],
         }
         calls: dict[str, Callable[[], object]] = {

@@ -1,0 +1,190 @@
+"""`mixbench list`: what there is to choose from, read from the YAML files and the sources.
+
+Never imports torch, nor what it lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.machinery
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from mixbench.cli import config_folder
+from mixbench.errors import Parser, SettingError, nearest
+from mixbench.summary import make_console
+
+# What can be listed, and the folder of the configuration that holds it.
+KINDS = {
+    "mixers": "mixer",
+    "datasets": "dataset",
+    "models": "model",
+    "sweeps": "sweep",
+    "presets": "dataset/preset",
+}
+# Every mixer has these; they are not its knobs.
+_COMMON = ("_target_", "d_model", "causal", "defaults", "hydra")
+_ARXIV = re.compile(r"arXiv:? ?(\d{4}\.\d{4,5})")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One file of the configuration.
+
+    Attributes:
+        name: What is typed, `mixer=NAME`.
+        summary: The file's first comment.
+        knobs: Keys and their values, as they are written.
+        causal: Which forms a mixer has; None for what is no mixer.
+        source: The paper, as far as the file or the class's docstring names one.
+        own: Whether it comes from a folder of the user's.
+    """
+
+    name: str
+    summary: str
+    knobs: Mapping[str, Any]
+    causal: str | None
+    source: str
+    own: bool
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Entry point of `mixbench list`.
+
+    Raises:
+        SettingError: Wrong arguments.
+    """
+    given = _parse(arguments)
+    if given.kind is not None and given.kind not in KINDS:
+        raise SettingError(
+            "list", expected=f"one of {', '.join(KINDS)}", got=given.kind,
+            fix=nearest(given.kind, KINDS),
+        )  # fmt: skip
+    if given.config_dir is not None and not given.config_dir.is_dir():
+        raise SettingError("--config-dir", expected="a folder", got=given.config_dir)
+    console = make_console()
+    for kind in [given.kind] if given.kind else KINDS:
+        console.print(_table(kind, choices(kind, given.config_dir)))
+
+
+def choices(kind: str, config_dir: Path | None = None) -> list[Choice]:
+    """All choices of a kind, ours and those of the user's folder, by name.
+
+    Raises:
+        SettingError: A file is not YAML.
+    """
+    found: dict[str, Choice] = {}
+    for folder, own in ((Path(config_folder()), False), (config_dir, True)):
+        if folder is not None:
+            for path in sorted((folder / KINDS[kind]).glob("*.yaml")):
+                if path.stem != "none":
+                    found[path.stem] = _choice(path, KINDS[kind], own, config_dir)
+    return [found[name] for name in sorted(found)]
+
+
+def _choice(path: Path, group: str, own: bool, config_dir: Path | None) -> Choice:
+    text = path.read_text()
+    try:
+        node = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise SettingError(str(path), expected="YAML", got=str(error).splitlines()[0]) from error
+    comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
+    summary = next((line for line in comments if line and not line.startswith("@")), "")
+    part = node.get(group.split("/")[0], node) if isinstance(node, dict) else {}
+    part = part if isinstance(part, dict) else {}
+    if group == "sweep":
+        part = {"arms": ", ".join((node.get("sweep") or {}).get("arms") or {})}
+    target = part.get("_target_")
+    docstring = _docstring(target, config_dir) if isinstance(target, str) else ""
+    source = _ARXIV.search(text) or _ARXIV.search(docstring)
+    return Choice(
+        name=path.stem,
+        summary=summary or docstring.partition("\n")[0],
+        knobs={key: value for key, value in part.items() if key not in _COMMON},
+        causal=_causal(part) if group == "mixer" else None,
+        source=f"arXiv {source.group(1)}" if source else "",
+        own=own,
+    )
+
+
+def _causal(node: Mapping[str, Any]) -> str:
+    if "causal" not in node:
+        return ""
+    value = node["causal"]
+    if isinstance(value, bool):
+        return "only" if value else "never"
+    return "both"
+
+
+def _docstring(target: str, config_dir: Path | None) -> str:
+    """The docstring of a class by its dotted path, from its source."""
+    module, _, name = target.rpartition(".")
+    places = [str(config_dir.parent)] if config_dir is not None else []
+    path: Path | None = None
+    search: list[str] | None = [*places, str(Path(__file__).parent.parent), *sys.path]
+    for part in module.split("."):
+        spec = importlib.machinery.PathFinder.find_spec(part, search)
+        if spec is None:
+            return ""
+        search = list(spec.submodule_search_locations or [])
+        path = Path(spec.origin) if spec.origin else None
+    if path is None or path.suffix != ".py":
+        return ""
+    try:
+        tree = ast.parse(path.read_text())
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+    return ""
+
+
+def _table(kind: str, found: Sequence[Choice]) -> Table:
+    table = Table(title=kind, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is", ratio=3)
+    if kind == "mixers":
+        table.add_column("causal")
+    table.add_column("arms" if kind == "sweeps" else "knobs and their defaults", ratio=4)
+    for choice in found:
+        what = Text(choice.summary)
+        if choice.source and choice.source not in choice.summary:
+            what.append(f" ({choice.source})")
+        if choice.own:
+            what.append(" [yours]")
+        knobs = choice.knobs.get("arms", "") if kind == "sweeps" else _knobs(choice.knobs)
+        cells = [Text(choice.name), what, Text(knobs)]
+        if kind == "mixers":
+            cells.insert(2, Text(choice.causal or ""))
+        table.add_row(*cells)
+    return table
+
+
+def _knobs(knobs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={_value(value)}" for key, value in knobs.items())
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="mixbench list", description="What there is to choose from.")
+    parser.add_argument("kind", nargs="?", help=", ".join(KINDS))
+    parser.add_argument("--config-dir", type=Path, help="a folder of your own")
+    return parser.parse_args(list(arguments))
