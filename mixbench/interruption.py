@@ -10,8 +10,10 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -85,6 +87,7 @@ def stopped_in_order() -> Iterator[None]:
 
 # Where a sweep's jobs find out that it is over: a file in its folder, and the process that runs it.
 _STOP, _SWEEPER = ".stop", "MIXBENCH_SWEEPER"
+_LOOK_SECONDS = 1.0
 
 
 def stop_sweep(folder: Path, why: str) -> None:
@@ -120,6 +123,8 @@ class Watch:
         host, _, pid = os.environ.get(_SWEEPER, "").partition(" ")
         elsewhere = not pid or host != socket.gethostname() or int(pid) == os.getpid()
         self._sweeper = None if elsewhere else int(pid)
+        if self._sweeper is not None:
+            _leave_with(self._sweeper)
 
     def check(self) -> None:
         """Raise what has been asked.
@@ -135,8 +140,28 @@ class Watch:
             if why.isdigit():
                 raise Interrupted(int(why))
             raise RunsFailed("stopped: another run failed, and on_error=stop")
-        if self._sweeper is not None:
-            try:
-                os.kill(self._sweeper, 0)
-            except ProcessLookupError:
-                raise Interrupted(signal.SIGTERM) from None
+        if self._sweeper is not None and not _lives(self._sweeper):
+            raise Interrupted(signal.SIGTERM)
+
+
+@cache
+def _leave_with(sweeper: int) -> None:
+    """End this process, a worker, some time after its sweeper has; a run in it stops first.
+
+    Pools of workers wait for their next task for ever when the process that had them was killed.
+    """
+
+    def follow() -> None:
+        while _lives(sweeper) or _request.depth > 0:
+            time.sleep(_LOOK_SECONDS)
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

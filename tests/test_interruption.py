@@ -75,8 +75,11 @@ def test_a_grid_stops_in_order_and_goes_on(tmp_path):
 
 
 def test_a_worker_whose_sweep_is_gone_stops(monkeypatch):
+    from mixbench import interruption
     from mixbench.interruption import Interrupted, Watch
 
+    followed = []
+    monkeypatch.setattr(interruption, "_leave_with", followed.append)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     import socket
@@ -84,8 +87,29 @@ def test_a_worker_whose_sweep_is_gone_stops(monkeypatch):
     monkeypatch.setenv("MIXBENCH_SWEEPER", f"{socket.gethostname()} {gone.pid}")
     with pytest.raises(Interrupted):
         Watch(None).check()
+    assert followed == [gone.pid]
     monkeypatch.setenv("MIXBENCH_SWEEPER", f"elsewhere {gone.pid}")
     Watch(None).check()
+    assert followed == [gone.pid]
+
+
+def test_a_worker_ends_after_its_sweeper_and_the_run_in_it(tmp_path):
+    """A pool's worker would wait for its next task for ever."""
+    code = (
+        "import os, socket, subprocess, sys, time\n"
+        "from mixbench.interruption import Watch, stopped_in_order\n"
+        "gone = subprocess.Popen([sys.executable, '-c', ''])\n"
+        "gone.wait()\n"
+        "os.environ['MIXBENCH_SWEEPER'] = f'{socket.gethostname()} {gone.pid}'\n"
+        "with stopped_in_order():\n"
+        "    Watch(None)\n"
+        "    time.sleep(2)\n"
+        "    print('the run is over', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 143
+    assert done.stdout == "the run is over\n"
 
 
 def test_on_error_stop_ends_a_sweep_at_the_first_failure(tmp_path, monkeypatch, capfd):
