@@ -194,13 +194,13 @@ def _distinct(rng: np.random.Generator, rows: int, count: int, population: int) 
     Floyd's sampling (Bentley and Floyd 1987), all rows at once: memory and time do not depend on
     the population. It gives a uniform set, which is then put into a random order.
     """
-    chosen = np.empty((rows, count), dtype=np.int64)
+    chosen = np.empty((count, rows), dtype=np.int64)
     for i in range(count):
         top = population - count + i
         draw = rng.integers(0, top + 1, size=rows)
-        taken = (chosen[:, :i] == draw[:, None]).any(axis=1)
-        chosen[:, i] = np.where(taken, top, draw)
-    return rng.permuted(chosen, axis=1)
+        taken = (chosen[:i] == draw).any(axis=0)
+        chosen[i] = np.where(taken, top, draw)
+    return rng.permuted(np.ascontiguousarray(chosen.T), axis=1)
 
 
 def _excluding(ranks: np.ndarray, keys: np.ndarray, vocab_size: int) -> np.ndarray:
