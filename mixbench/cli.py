@@ -70,6 +70,7 @@ _COMMANDS = {
     "report": "mixbench.report.command",
     "bench": "mixbench.bench.command",
     "list": "mixbench.listing",
+    "data": "mixbench.data",
 }
 
 

@@ -71,7 +71,7 @@ class Experiment:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.dataset = _build("dataset", settings.dataset, Dataset)  # type: ignore[type-abstract]
+        self.dataset = build_dataset(settings)
         rows = self.dataset.size("train")
         if settings.batch_size > rows:
             raise SettingError(
@@ -422,6 +422,15 @@ class _Recorder(Callback):
         write_bytes(self.folder.checkpoint, buffer.getvalue())
         self._saved = time.perf_counter()
         self._cost = self._saved - started
+
+
+def build_dataset(settings: Settings) -> Dataset:
+    """The dataset that settings name, without anything made yet.
+
+    Raises:
+        SettingError: Its constructor refuses a value.
+    """
+    return _build("dataset", settings.dataset, Dataset)  # type: ignore[type-abstract]
 
 
 Built = TypeVar("Built")

@@ -41,6 +41,7 @@ _PRESENTATION = {
     "collect.py",
     "comparison.py",
     "comparison_sweeper.py",
+    "data.py",
     "errors.py",
     "lattice_meeting.py",
     "listing.py",

@@ -65,6 +65,13 @@ class Dataset(ABC):
         """
         return slice(0, self.size("train"))
 
+    def roles(self, rows: Rows) -> np.ndarray:
+        """What each token is, for showing rows: `query` where a label is, else `token`. `[R, T]`.
+
+        A subclass may know more: `key`, `value`, `filler`.
+        """
+        return np.where(rows.targets != IGNORE, "query", "token")
+
     @abstractmethod
     def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """Scores of predictions, which have the shape of `targets`."""

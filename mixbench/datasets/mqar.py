@@ -130,6 +130,13 @@ class MQAR(Dataset):
                 self._fill(rng, num_pairs, inputs[start:stop], labels[start:stop])
         return Rows(inputs, labels)
 
+    def roles(self, rows: Rows) -> np.ndarray:
+        """Keys and values in turn, then queries among filler; `[R, T]`."""
+        roles = np.where(rows.targets != IGNORE, "query", "filler")
+        pairs = 2 * (rows.targets != IGNORE).sum(axis=1, keepdims=True)
+        position = np.arange(self.seq_len)
+        return np.where(position < pairs, np.where(position % 2, "value", "key"), roles)
+
     def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """`accuracy` per query and `sequence_accuracy`: rows with every query right.
 
