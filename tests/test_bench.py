@@ -35,7 +35,8 @@ def test_every_part_is_measured(tmp_path, capfd, monkeypatch):
     }  # fmt: skip
     assert {row["size"] for row in rows if row["part"] == "ops"} == {8, 16, 32}
     assert {row["size"] for row in rows if row["part"] == "streaming"} == {3, 9}
-    assert all(row["seconds"]["median"] > 0 for row in rows)
+    # Processes are not really started here: what one more run adds is a difference of nothings.
+    assert all(row["seconds"]["median"] > 0 for row in rows if row["part"] != "start")
     names = {fit["name"] for fit in content["exponents"]}
     assert {"attention", "lattice", cases.CHUNKED, cases.STEPWISE} <= names
     assert (tmp_path / "b" / "bench.png").read_bytes().startswith(b"\x89PNG")
