@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -65,14 +66,16 @@ def weighted_sum(width: int) -> Operations:
     return Operations(multiplies=width, additions=width)
 
 
-def counted_flops(module: nn.Module, *inputs: Tensor) -> int:
-    """FLOPs of one forward pass by PyTorch's counter, which sees matrix products only.
+def counted_flops(function: Callable[..., object], *inputs: Tensor) -> int:
+    """FLOPs of one call, such as a module's forward pass, by PyTorch's counter.
+
+    It sees matrix products, and what operators of ours say of themselves.
 
     Fused attention, which it does not see on a CPU, is counted in its plain form.
     """
     plain = sdpa_kernel(SDPBackend.MATH)
     with torch.no_grad(), plain, FlopCounterMode(display=False) as counter:
-        module(*inputs)
+        function(*inputs)
     return counter.get_total_flops()
 
 

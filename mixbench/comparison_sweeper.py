@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from mixbench.collect import MISSING, TaskRuns, earlier_starts, sweep_study
-from mixbench.config import Settings, check
+from mixbench.config import NOT_IDENTITY, Settings, check
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.interruption import Interrupted
 from mixbench.records import (
@@ -29,7 +29,7 @@ from mixbench.records import (
 )
 from mixbench.study import Arm, PlannedRun, Study, override_key
 from mixbench.summary import losses_table, make_console, plan_table
-from mixbench.sweeper import CheckedSweeper, GridSweeper
+from mixbench.sweeper import OWN_ARGUMENTS, CheckedSweeper, GridSweeper
 
 
 class ComparisonSweeper(CheckedSweeper):
@@ -102,18 +102,7 @@ class ComparisonSweeper(CheckedSweeper):
 
     def _changes(self, arguments: Sequence[str]) -> list[str]:
         """Overrides that change what the sweep's YAML describes."""
-        keys = (
-            "sweep",
-            "output_dir",
-            "device",
-            "threads",
-            "on_error",
-            "checkpoint_seconds",
-            "allowed_targets",
-            "rerun",
-            "sweep.out",
-            "sweep.preview",
-        )
+        keys = ("sweep", "device", "threads", *NOT_IDENTITY, *OWN_ARGUMENTS)
         return [text for text in arguments if override_key(text) not in keys]
 
     def _check_all(self) -> None:

@@ -71,7 +71,7 @@ class TrainSchema:
 ConfigStore.instance().store("train_schema", TrainSchema)
 
 # What names a result rather than influencing it.
-_NOT_IDENTITY = ("output_dir", "rerun", "on_error", "checkpoint_seconds", "allowed_targets")
+NOT_IDENTITY = ("output_dir", "rerun", "on_error", "checkpoint_seconds", "allowed_targets")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Settings:
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in _NOT_IDENTITY
+            if field.name not in NOT_IDENTITY
         }
 
 

@@ -210,9 +210,9 @@ def run(
     folder.create()
     with _locked(folder, wait), _logging_to(folder.log), stopped_in_order():
         folder.remove_leftovers()
-        for path, reason in folder.problems():
+        earlier, problems = folder.examined()
+        for path, reason in problems:
             _set_aside(folder, path, reason)
-        earlier = folder.read_result()
         redo = redone(earlier, settings.rerun)
         if earlier is not None and not redo:
             return Outcome(earlier, folder, reused=True)

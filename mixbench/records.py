@@ -109,23 +109,26 @@ class RunFolder:
         return result if _is_result(result) else None
 
     def sound_result(self) -> dict[str, Any] | None:
-        """The result, or None where there is none that can be trusted, see `problems`."""
-        return None if self.problems() else self.read_result()
+        """The result, or None where there is none that can be trusted, see `examined`."""
+        return self.examined()[0]
 
-    def problems(self) -> list[tuple[Path, str]]:
-        """Files that cannot be trusted, and why: cut short, overwritten, or of another run."""
+    def examined(self) -> tuple[dict[str, Any] | None, list[tuple[Path, str]]]:
+        """The result if it can be trusted, else the files that cannot, and why.
+
+        They may be cut short, overwritten, or of another run.
+        """
         if not self.result.exists():
-            return []
+            return None, []
         result = self.read_result()
         if result is None:
-            return [(self.result, "it cannot be read as a result")]
+            return None, [(self.result, "it cannot be read as a result")]
         if result.get("identity", self.identity) != self.identity:
-            return [(self.result, f"it is that of the run {result['identity']}")]
+            return None, [(self.result, f"it is that of the run {result['identity']}")]
         expected = result.get("history_sha256")
         if expected is None or expected == self.history_digest():
-            return []
+            return result, []
         why = "it is not the one that the result was written with"
-        return [(self.result, "its history.csv has changed"), (self.history, why)]
+        return None, [(self.result, "its history.csv has changed"), (self.history, why)]
 
     def history_digest(self) -> str | None:
         """SHA-256 of the history as it is; None if there is none."""

@@ -36,7 +36,7 @@ from mixbench.summary import grid_table, losses_table, make_console
 Job = tuple[Sequence[str], RunFolder]
 
 # What names or repeats a sweep's runs, rather than describing it.
-_OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
+OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
 # How often a sweep looks whether another process has finished a run.
 _LOOK_SECONDS = 0.5
 
@@ -160,7 +160,7 @@ class CheckedSweeper(Sweeper):
         hydra = OmegaConf.to_container(self.base.hydra.overrides.hydra)
         assert isinstance(hydra, list)
         extra = [text for text in hydra if not text.startswith(("hydra.mode=", "hydra.sweep."))]
-        kept = [text for text in arguments if override_key(text) not in _OWN_ARGUMENTS]
+        kept = [text for text in arguments if override_key(text) not in OWN_ARGUMENTS]
         return [*config_folders(self.base.hydra), *kept, *extra]
 
     def cause(self) -> str:

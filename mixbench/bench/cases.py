@@ -18,10 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from mixbench import seeds
+from mixbench.accounting import counted_flops
 from mixbench.bench.timing import Timing, interleaved, peak_memory
 from mixbench.config import Settings
 from mixbench.datasets.mqar import MQAR
@@ -333,13 +332,10 @@ def start(effort: Effort) -> Iterator[Row]:
             "mixbench list": ["-m", "mixbench.cli", "list"],
             "a run of one step": ["-m", "mixbench.cli", *_TINY_RUN],
         }
-        calls: dict[str, Callable[[], object]] = {
-            name: partial(_process, arguments, folder) for name, arguments in commands.items()
-        }
-        seeds_of = {1: "0", 9: ",".join(map(str, range(9)))}
-        for runs, text in seeds_of.items():
-            grid = ["-m", "mixbench.cli", "-m", *_TINY_RUN, f"seed={text}"]
-            calls[f"a grid of {runs}"] = partial(_process, grid, folder)
+        for runs in (1, 9):
+            several = f"seed={','.join(map(str, range(runs)))}"
+            commands[f"a grid of {runs}"] = ["-m", "mixbench.cli", "-m", *_TINY_RUN, several]
+        calls = {name: partial(_process, arguments, folder) for name, arguments in commands.items()}
         times = interleaved(calls, min(5, effort.repeats), effort.seconds)
     for name, timing in times.items():
         yield _row("start", name, "process", 0, timing)
@@ -398,14 +394,8 @@ def _compared(
             peak = peak_memory(wrapped[name])
             tokens = batch * size
             row = _row(part, name, what, size, timing, "tokens", tokens, ratios, peak, batch)
-            flops = _flops(wrapped[name]) if what == "forward" else None
+            flops = counted_flops(wrapped[name]) if what == "forward" else None
             yield replace(row, flops=flops)
-
-
-def _flops(call: Callable[[], object]) -> int:
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        call()
-    return counter.get_total_flops()
 
 
 def _row(

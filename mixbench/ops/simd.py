@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -114,8 +113,8 @@ class _Emitter:
         whole = self.multiply(x, self.number_vector(1 / math.log(2)))
         whole = self.call(f"llvm.rint.{suffix}", self.vector, whole)
         # log 2 in two parts, of which the first has zeros at its end: n times it is exact.
-        high = float(np.float32(0.693359375)) if not double else 0.6931471803691238
-        low = math.log(2) - high if not double else 1.9082149292705877e-10
+        high = 0.6931471803691238 if double else 0.693359375
+        low = 1.9082149292705877e-10 if double else math.log(2) - high
         r = b.fsub(x, b.fmul(whole, self.number_vector(high)))
         r = b.fsub(r, b.fmul(whole, self.number_vector(low)))
         series = self.number_vector(1 / math.factorial(terms - 1))
