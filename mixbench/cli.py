@@ -27,7 +27,7 @@ from omegaconf.errors import (
 
 from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
-from mixbench.interruption import Interrupted, signals_kept, stop_sweep
+from mixbench.interruption import Interrupted, signals_kept, stop_sweep, sweeper_of_worker
 from mixbench.progress import display
 from mixbench.summary import make_console, run_table, signature_line
 
@@ -57,7 +57,8 @@ def train(cfg: DictConfig) -> float | None:
         RunsFailed: The run did not complete; likewise.
     """
     try:
-        return _train(cfg)
+        with signals_kept():  # a launcher's worker has come here by another way than `main`
+            return _train(cfg)
     except (SettingError, RunsFailed) as error:
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             raise
@@ -157,7 +158,10 @@ def _train(cfg: DictConfig) -> float | None:
         except Elsewhere:
             return None  # the sweeper sees to it
         except Interrupted:
-            raise
+            if sweeper_of_worker() is None:
+                raise
+            # The sweeper knows; raised here, the pool would kill others before they have saved.
+            return None
         except Exception:
             if settings.on_error == "stop":
                 stop_sweep(sweep, "error")

@@ -111,6 +111,13 @@ def sweeping(folder: Path) -> Iterator[None]:
         del os.environ[_SWEEPER]
 
 
+def sweeper_of_worker() -> int | None:
+    """The process that this one works for, on the same machine; None in the sweeper itself."""
+    host, _, pid = os.environ.get(_SWEEPER, "").partition(" ")
+    elsewhere = not pid or host != socket.gethostname() or int(pid) == os.getpid()
+    return None if elsewhere else int(pid)
+
+
 class Watch:
     """Sees whether a run is to stop: asked by a signal, by its sweep, or left without its sweeper.
 
@@ -120,9 +127,7 @@ class Watch:
 
     def __init__(self, sweep: Path | None) -> None:
         self._stop = None if sweep is None else sweep / _STOP
-        host, _, pid = os.environ.get(_SWEEPER, "").partition(" ")
-        elsewhere = not pid or host != socket.gethostname() or int(pid) == os.getpid()
-        self._sweeper = None if elsewhere else int(pid)
+        self._sweeper = sweeper_of_worker()
         if self._sweeper is not None:
             _leave_with(self._sweeper)
 

@@ -23,13 +23,14 @@ PROCESSES, RUNS = int(os.environ.get("PROCESSES", 2)), int(os.environ.get("RUNS"
 LONG = ("mixer=attention", *TINY[1:], "epochs=120", "checkpoint_seconds=1000")
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, start_new_session: bool = False) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "mixbench.cli", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=start_new_session,
     )
 
 
@@ -72,6 +73,18 @@ def test_a_grid_stops_in_order_and_goes_on(tmp_path):
     folders = list((tmp_path / "outputs" / "runs").iterdir())
     assert len(folders) == 1
     assert (folders[0] / "checkpoint.pt").exists()
+
+
+def test_ctrl_c_lets_every_worker_save(tmp_path):
+    """A terminal sends it to the sweeper and to all workers of its pool."""
+    pool = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    process = start(tmp_path, "-m", *LONG, "epochs=2000", "seed=1,2", *pool, start_new_session=True)
+    wait_for("outputs/runs/*/history.csv", tmp_path, 2)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    logs = [path.read_text() for path in tmp_path.glob("outputs/runs/*/run.log")]
+    assert [log.count("interrupted at step ") for log in logs] == [1, 1]
 
 
 def test_a_worker_whose_sweep_is_gone_stops(monkeypatch):
