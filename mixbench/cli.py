@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shlex
 import signal
@@ -29,6 +30,7 @@ from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
 from mixbench.interruption import Interrupted, signals_kept, stop_sweep, sweeper_of_worker
 from mixbench.progress import display
+from mixbench.study import override_key
 from mixbench.summary import make_console, run_table, signature_line
 
 
@@ -39,10 +41,35 @@ def config_folder() -> str:
     return str(inside if inside.is_dir() else package.parent / "conf")
 
 
-def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """What the command would compose from overrides, without the `hydra` node."""
+def compose_config(overrides: Sequence[str], config_dir: Path | None = None) -> DictConfig:
+    """What the command would compose from overrides, without the `hydra` node.
+
+    Args:
+        overrides: As typed.
+        config_dir: A folder of the user's own configurations.
+
+    Raises:
+        SettingError: There is no such folder.
+    """
+    texts = with_own_class(overrides)
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise SettingError("--config-dir", expected="a folder", got=config_dir)
+        texts.append(f"hydra.searchpath=[{json.dumps(f'file://{config_dir.absolute()}')}]")
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        return hydra.compose("train", list(overrides))
+        return hydra.compose("train", texts)
+
+
+def with_own_class(overrides: Sequence[str]) -> list[str]:
+    """The overrides, where `mixer._target_=...` alone stands for `mixer=custom` and its knobs."""
+    keys = [override_key(text) for text in overrides]
+    if "mixer._target_" not in keys or "mixer" in keys:
+        return list(overrides)
+    added = [
+        f"++{text}" if key.startswith("mixer.") and text.startswith("mixer.") else text
+        for key, text in zip(keys, overrides, strict=True)
+    ]
+    return ["mixer=custom", *added]
 
 
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="train")
@@ -70,6 +97,7 @@ def train(cfg: DictConfig) -> float | None:
 _COMMANDS = {
     "report": "mixbench.report.command",
     "bench": "mixbench.bench.command",
+    "check": "mixbench.checks.command",
     "list": "mixbench.listing",
     "data": "mixbench.data",
 }
@@ -82,7 +110,7 @@ def main() -> None:
             importlib.import_module(_COMMANDS[sys.argv[1]]).main(sys.argv[2:])
             return
         flags, overrides = _split_arguments(sys.argv[1:])
-        sys.argv[1:] = [*flags, *overrides]
+        sys.argv[1:] = [*flags, *with_own_class(overrides)]
         refuse_own_keys(overrides)
         train()
 

@@ -20,6 +20,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.errors import SettingError, nearest, unknown_key
+from mixbench.plugins import plugin_packages, reach_working_folder
 from mixbench.study import ComparisonSchema, is_number, override_key
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
@@ -198,6 +199,7 @@ def target(section: str, node: Mapping[str, Any]) -> type[Any]:
         raise SettingError(
             f"{section}._target_", expected="the dotted path of a class", got=path or "nothing"
         )
+    reach_working_folder()
     try:
         found = get_object(path)
     except Exception as error:  # whatever a user's module does when it is imported
@@ -295,7 +297,8 @@ def _check_allowed(group: str, node: Any, allowed: Sequence[str], overrides: Seq
     if not isinstance(path, str):
         return
     typed = {text.partition("=")[2] for text in overrides}
-    inside = [name for name in ("mixbench", "torch", *allowed) if path.startswith(f"{name}.")]
+    trusted = ("mixbench", "torch", *plugin_packages(), *allowed)
+    inside = [name for name in trusted if path.startswith(f"{name}.")]
     if not inside and path not in typed:
         module = path.rpartition(".")[0] or path
         raise SettingError(

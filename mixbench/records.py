@@ -37,6 +37,7 @@ _PACKAGE = Path(__file__).parent
 _PRESENTATION = {
     "bench",
     "calibration.py",
+    "checks",
     "cli.py",
     "collect.py",
     "comparison.py",
@@ -45,6 +46,7 @@ _PRESENTATION = {
     "errors.py",
     "lattice_meeting.py",
     "listing.py",
+    "plugins.py",
     "progress.py",
     "records.py",
     "report",
