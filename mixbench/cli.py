@@ -99,6 +99,7 @@ _COMMANDS = {
     "bench": "mixbench.bench.command",
     "check": "mixbench.checks.command",
     "list": "mixbench.listing",
+    "new": "mixbench.new",
     "data": "mixbench.data",
 }
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hydra.core.config_store import ConfigStore
 from hydra.utils import get_object
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mixbench.errors import SettingError, nearest, unknown_key
 from mixbench.plugins import plugin_packages, reach_working_folder
@@ -266,7 +266,9 @@ def _resolve(cfg: DictConfig) -> dict[str, Any]:
         raise SettingError(
             error.full_key or "configuration",
             expected="a value",
-            got=(error.msg or str(error)).splitlines()[0],
+            got="nothing"
+            if isinstance(error, MissingMandatoryValue)
+            else (error.msg or str(error)).splitlines()[0],
         ) from error
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}

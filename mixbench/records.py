@@ -45,6 +45,7 @@ _PRESENTATION = {
     "data.py",
     "errors.py",
     "lattice_meeting.py",
+    "new.py",
     "listing.py",
     "plugins.py",
     "progress.py",
