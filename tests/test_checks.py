@@ -25,6 +25,7 @@ from mixbench.mixers.attention import Attention
 from tests import broken_mixers
 from tests.broken_mixers import BROKEN, RIGHT, BothWays, Decay, Grows, LeaksOneStep
 from tests.conftest import run_command
+from tests.documented import ROOT
 
 NAMES = [check.name for check in CHECKS]
 REPORTED = [check.name for check in CHECKS if not check.required]
@@ -219,3 +220,9 @@ def test_the_list_of_checks(capfd, monkeypatch):
     out = capfd.readouterr().out
     assert all(name in out for name in NAMES)
     assert SKIPPED not in out
+
+
+def test_the_page_has_every_check():
+    page = (ROOT / "docs" / "checks.md").read_text()
+    rows = [f"| `{c.name}` | {'yes' if c.required else 'no'} | {c.what} |" for c in CHECKS]
+    assert "\n".join(rows) in page
