@@ -18,9 +18,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mixbench.cli import config_folder
 from mixbench.errors import Parser, SettingError, nearest
-from mixbench.plugins import located, plugins
+from mixbench.plugins import config_folder, located, plugins
 from mixbench.summary import make_console
 
 # What can be listed, and the folder of the configuration that holds it.

@@ -1,4 +1,4 @@
-"""What installed packages add to mixbench, found without importing any of them.
+"""Where configurations lie: ours, and what installed packages add, without importing those.
 
 A package names the folder of its configurations in its metadata:
 
@@ -19,6 +19,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 _GROUP = "mixbench.configs"
+
+
+def config_folder() -> str:
+    """`conf/`: inside the installed package, or beside it in the repository."""
+    package = Path(__file__).resolve().parent
+    inside = package / "conf"
+    return str(inside if inside.is_dir() else package.parent / "conf")
 
 
 @cache

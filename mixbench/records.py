@@ -42,6 +42,7 @@ _PRESENTATION = {
     "collect.py",
     "comparison.py",
     "comparison_sweeper.py",
+    "completion.py",
     "data.py",
     "errors.py",
     "lattice_meeting.py",

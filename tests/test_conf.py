@@ -10,9 +10,9 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from mixbench.cli import config_folder
 from mixbench.config import Settings, TrainSchema
 from mixbench.experiment import run
+from mixbench.plugins import config_folder
 
 CONF = Path(config_folder())
 

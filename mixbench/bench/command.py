@@ -28,6 +28,7 @@ from mixbench.experiment import build_mixer
 from mixbench.listing import mixer_names
 from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
+from mixbench.progress import steps_display
 from mixbench.records import make_folder, write_json
 from mixbench.study import override_key
 from mixbench.summary import make_console
@@ -62,13 +63,16 @@ def main(arguments: Sequence[str]) -> None:
     keep_freed_memory()  # as runs do
     console = make_console()
     rows = []
-    for count in dict.fromkeys(threads):
-        torch.set_num_threads(count)
-        for part in parts:
-            console.print(f"measuring {part}, threads {count}", highlight=False)
-            measured = list(_measure(part, names, build, settings, effort))
-            rows += measured
-            console.print(_table(part, measured, _bound(rows, count)))
+    counts = list(dict.fromkeys(threads))
+    with steps_display(len(counts) * len(parts)) as begin:
+        for count in counts:
+            torch.set_num_threads(count)
+            for part in parts:
+                begin(f"{part}, threads {count}")
+                console.print(f"measuring {part}, threads {count}", highlight=False)
+                measured = list(_measure(part, names, build, settings, effort))
+                rows += measured
+                console.print(_table(part, measured, _bound(rows, count)))
     bound = _bound(rows, None)
     fits = exponents(rows)
     for line in [*_fit_lines(fits), *([] if bound is None else [_bound_line(bound)])]:

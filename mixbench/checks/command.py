@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -34,6 +33,7 @@ from mixbench.config import Settings, check
 from mixbench.errors import Parser, RunsFailed, SettingError, some_of
 from mixbench.experiment import build_dataset, build_mixer
 from mixbench.listing import mixer_names
+from mixbench.progress import steps_display
 from mixbench.study import override_key
 from mixbench.summary import make_console
 
@@ -72,17 +72,16 @@ def main(arguments: Sequence[str]) -> None:
     left_out = [name for name in names if name in skip or name not in only]
     forms = list(_forms(given.overrides, given.config_dir))
     console = make_console()
-    status = Console(stderr=True)
     torch.set_num_threads(1)
     found: list[tuple[Form, list[Outcome]]] = []
     for form in forms:
         clock = time.perf_counter()
-        with status.status(form.title) as line:
+        with steps_display(len(names) - len(left_out)) as begin:
             outcomes = run_checks(
                 partial(build_mixer, form.settings),
                 seq_len=form.seq_len,
                 skip=left_out,
-                told=lambda name, form=form: line.update(f"{form.title}: {name}"),  # type: ignore[misc]
+                told=partial(_begin, begin, form.title),
             )
         found.append((form, outcomes))
         if not given.json:
@@ -94,6 +93,10 @@ def main(arguments: Sequence[str]) -> None:
     if failed:
         said = "; ".join(f"{form.title}: {name}" for form, name in failed)
         raise RunsFailed(f"{len(failed)} required checks failed: {said}")
+
+
+def _begin(begin: Callable[[str], None], title: str, check: str) -> None:
+    begin(f"{title}: {check}")
 
 
 def _forms(overrides: Sequence[str], config_dir: Path | None) -> Iterator[Form]:
