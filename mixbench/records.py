@@ -56,6 +56,7 @@ _PRESENTATION = {
     "study.py",
     "summary.py",
     "torture.py",
+    "version.py",
     "sweeper.py",
     "_ext",
 }
