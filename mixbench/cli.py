@@ -30,9 +30,9 @@ from mixbench.completion import completing, offer
 from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
 from mixbench.interruption import Interrupted, signals_kept, stop_sweep, sweeper_of_worker
+from mixbench.overrides import override_key
 from mixbench.plugins import config_folder
 from mixbench.progress import display
-from mixbench.study import override_key
 from mixbench.summary import make_console, run_table, signature_line
 
 

@@ -20,8 +20,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mixbench.errors import SettingError, nearest, unknown_key
+from mixbench.overrides import is_number, override_key
 from mixbench.plugins import plugin_packages, reach_working_folder
-from mixbench.study import ComparisonSchema, is_number, override_key
+from mixbench.study import ComparisonSchema
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
 # Folders are ours to name, since a record's folder is found again by the run's identity.

@@ -28,9 +28,9 @@ from mixbench.experiment import build_mixer
 from mixbench.listing import mixer_names
 from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
+from mixbench.overrides import override_key
 from mixbench.progress import steps_display
 from mixbench.records import make_folder, write_json
-from mixbench.study import override_key
 from mixbench.summary import make_console
 
 

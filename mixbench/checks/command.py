@@ -33,8 +33,8 @@ from mixbench.config import Settings, check
 from mixbench.errors import Parser, RunsFailed, SettingError, some_of
 from mixbench.experiment import build_dataset, build_mixer
 from mixbench.listing import mixer_names
+from mixbench.overrides import override_key
 from mixbench.progress import steps_display
-from mixbench.study import override_key
 from mixbench.summary import make_console
 
 _STYLES = {PASSED: "green", FAILED: "red", SKIPPED: "dim", EXCEPTED: "yellow"}

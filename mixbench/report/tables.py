@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mixbench.study import as_override
+from mixbench.overrides import as_override
 
 
 @dataclass(frozen=True)
