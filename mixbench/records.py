@@ -47,6 +47,7 @@ _PRESENTATION = {
     "listing.py",
     "progress.py",
     "records.py",
+    "reference.py",
     "report",
     "stats.py",
     "study.py",
