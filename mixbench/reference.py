@@ -177,7 +177,7 @@ def choice(group: str, name: str) -> Choice:
     """One file of a group, read."""
     path = _root() / group / f"{name}.yaml"
     leaves = _leaves(path)
-    section = group.replace("/", ".") if group.startswith("hydra/") else group.partition("/")[0]
+    section = _section(path)
     own = leaves.pop(f"{section}._target_", None)
     cls = _class(group, path)
     hints = {} if cls is None else get_type_hints(cls.__init__)
@@ -237,15 +237,27 @@ def _class(group: str, path: Path) -> type[Any] | None:
 
     A file of a subgroup (`dataset/preset`) belongs to the class of the file that composes it.
     """
-    section = group.partition("/")[0]
-    users = sorted((_root() / section).glob("*.yaml"))
+    users = sorted((_root() / group.partition("/")[0]).glob("*.yaml"))
     users = [user for user in users if any(text.startswith(f"{group}=") for text in _takes(user))]
     for each in (path, *users):
-        leaf = _leaves(each).get(f"{section}._target_")
+        leaf = _leaves(each).get(f"{_section(each)}._target_")
         # Docstrings and annotations of others change from version to version.
         if leaf is not None and leaf.source.startswith("mixbench."):
-            return target(section, {"_target_": leaf.source})
+            return target(group, {"_target_": leaf.source})
     return None
+
+
+def _package(path: Path) -> str:
+    """Where the keys of a file go; an empty string for the top level."""
+    stated = re.search(r"^# @package (\S+)", path.read_text())
+    place = ".".join(path.parent.relative_to(_root()).parts)
+    package = stated.group(1) if stated else place
+    return "" if package == "_global_" else package
+
+
+def _section(path: Path) -> str:
+    """What a file is about: where its keys go, or its group if that is the top level."""
+    return _package(path) or path.relative_to(_root()).parts[0]
 
 
 def _below(key: str, keys: Iterable[str]) -> bool:
@@ -259,10 +271,8 @@ def _leaves(path: Path) -> dict[str, _Leaf]:
     node = yaml.compose(text)
     if node is None:
         return {}
-    package = re.search(r"^# @package (\S+)", text)
-    place = path.parent.relative_to(_root()).as_posix().replace("/", ".")
-    prefix = package.group(1) if package else place if place != "." else "_global_"
-    prefix = "" if prefix == "_global_" else f"{prefix}."
+    package = _package(path)
+    prefix = f"{package}." if package else ""
     lines = text.splitlines()
     header = next(i for i, line in enumerate(lines) if not line.startswith("#"))
     values = flat(OmegaConf.to_container(OmegaConf.load(path), resolve=False))  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def own_conf(tmp_path, monkeypatch) -> Path:
 
 def test_comments_behind_above_and_around(own_conf):
     (own_conf / "mixer" / "odd.yaml").write_text(
-        "# @package mixer\n"
+        "# @package mixer.odd\n"
         "# What it is.\n"
         "_target_: torch.nn.Identity\n"
         "first: '#5' # behind\n"
@@ -110,10 +110,10 @@ def test_comments_behind_above_and_around(own_conf):
     found = reference.choice("mixer", "odd")
     assert (found.summary, found.target) == ("What it is.", "torch.nn.Identity")
     assert [(each.key, each.default, each.kind, each.text) for each in found.entries] == [
-        ("mixer.first", "`'#5'`", "text", "Behind."),
-        ("mixer.second", "`[1, 2]`", "list", "Above, on two lines."),
-        ("mixer.third.inner", "`null`", "`null`", "Around."),
-        ("mixer.third.other", "`1e-8`", "number", "Its own."),
+        ("mixer.odd.first", "`'#5'`", "text", "Behind."),
+        ("mixer.odd.second", "`[1, 2]`", "list", "Above, on two lines."),
+        ("mixer.odd.third.inner", "`null`", "`null`", "Around."),
+        ("mixer.odd.third.other", "`1e-8`", "number", "Its own."),
     ]
 
 
