@@ -52,6 +52,7 @@ _PRESENTATION = {
     "plugins.py",
     "progress.py",
     "records.py",
+    "reference.py",
     "report",
     "search.py",
     "stats.py",
