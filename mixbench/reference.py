@@ -21,10 +21,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import yaml
 from omegaconf import OmegaConf
 
-from mixbench.cli import compose_config, config_folder
+from mixbench.cli import compose_config
 from mixbench.config import Settings, TrainSchema, target
+from mixbench.overrides import as_override, flat
+from mixbench.plugins import config_folder
 from mixbench.records import short_name
-from mixbench.study import ComparisonSchema, Study, as_override, flat
+from mixbench.study import ComparisonSchema, Study
 
 _INTRODUCTION = """\
 # Configuration

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from mixbench import reference
-from mixbench.study import flat
+from mixbench.overrides import flat
 from tests.test_conf import CONF
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
