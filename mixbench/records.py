@@ -55,6 +55,7 @@ _PRESENTATION = {
     "records.py",
     "reference.py",
     "report",
+    "scale.py",
     "search.py",
     "stats.py",
     "study.py",
