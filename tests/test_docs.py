@@ -36,7 +36,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 
 # Pages that others are still writing; the index names them already.
-COMING = {"bring_your_own.md", "checks.md", "scaling.md"}
+COMING = {"bring_your_own.md", "checks.md", "loggers.md", "scaling.md"}
 
 # A command of the quickstart is run whole if it trains on no more tokens than this, which is some
 # 3 seconds at the default model's 100,000 a second (docs/performance.md); else up to its first run.
