@@ -45,6 +45,7 @@ _PRESENTATION = {
     "errors.py",
     "lattice_meeting.py",
     "listing.py",
+    "loggers",
     "progress.py",
     "records.py",
     "report",
