@@ -17,7 +17,7 @@ from hydra.utils import get_object
 
 from mixbench.errors import SettingError
 from mixbench.experiment import Experiment, run
-from mixbench.loggers.logger import LoggedRun, final_numbers, final_words
+from mixbench.loggers.logger import LoggedRun, Unfinished, final_numbers, final_words
 from mixbench.records import folder_of, identity_of, read_history
 from tests.conftest import TINY, run_command
 from tests.fake_logger import Told
@@ -310,6 +310,22 @@ def test_a_sweep_may_choose_loggers(tmp_path, monkeypatch, heard):
     heard.clear()
     assert run_command(*arguments, "rerun=all", "logger=[two,none]", "logger.two.name=three") == 0
     assert {who for who, _, _ in heard} == {"three"}
+
+
+@pytest.mark.parametrize("text", ["", "*", "../../x", "a b", "é", "x\n"])
+def test_an_unfinished_log_has_a_plain_name(settings, text):
+    """It may be of a record from elsewhere, and what bears the name is removed."""
+    folder = folder_of(settings())
+    folder.create()
+    unfinished = Unfinished(LoggedRun(settings(), folder, {}), "wandb")
+    assert unfinished.read() is None
+    unfinished.write("a1")
+    assert unfinished.read() == "a1"
+    unfinished.write(text)
+    assert unfinished.read() is None
+    unfinished.remove()
+    unfinished.remove()
+    assert list(folder.path.iterdir()) == []
 
 
 def test_loggers_import_neither_torch_nor_their_packages():
