@@ -32,7 +32,7 @@ from mixbench.datasets.generated import generated
 from mixbench.errors import CannotWrite, RunsFailed, SettingError
 from mixbench.interruption import Interrupted, Watch, stopped_in_order
 from mixbench.loggers.logger import Logger
-from mixbench.loggers.telling import telling
+from mixbench.loggers.telling import Telling, telling
 from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
 from mixbench.models import mixer_inputs, mixers
@@ -228,11 +228,11 @@ def run(
         recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
         with telling(experiment.loggers, settings, folder, sweep) as teller:
             try:
-                result = _run(experiment, folder, recorder, [*callbacks, teller])
+                result = _run(experiment, folder, recorder, callbacks, teller)
             except _Unusable as error:
                 _set_aside(folder, folder.checkpoint, str(error))
                 recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
-                result = _run(Experiment(settings), folder, recorder, [*callbacks, teller])
+                result = _run(Experiment(settings), folder, recorder, callbacks, teller)
         return Outcome(result, folder, reused=False)
 
 
@@ -244,7 +244,11 @@ def _set_aside(folder: RunFolder, path: Path, reason: str) -> None:
 
 
 def _run(
-    experiment: Experiment, folder: RunFolder, recorder: _Recorder, callbacks: list[Callback]
+    experiment: Experiment,
+    folder: RunFolder,
+    recorder: _Recorder,
+    callbacks: list[Callback],
+    teller: Telling,
 ) -> dict[str, Any]:
     settings = experiment.settings
     torch.set_num_threads(settings.threads)
@@ -273,7 +277,7 @@ def _run(
     clock = time.perf_counter()
     try:
         result |= experiment.costs()
-        result |= _train(experiment, recorder, callbacks)
+        result |= _train(experiment, recorder, [*callbacks, teller])
     except (_Unusable, CannotWrite, RunsFailed):
         raise
     except Diverged as error:
@@ -286,7 +290,8 @@ def _run(
     finally:
         # An interruption leaves no result, so that the same command goes on from the checkpoint.
         if result["status"] != FAILED or result["reason"] is not None:
-            result["seconds"] = {"total": time.perf_counter() - clock, **result.get("seconds", {})}
+            total = time.perf_counter() - clock - teller.seconds
+            result["seconds"] = {"total": total, **result.get("seconds", {})}
             write_json(folder.result, result)
             log.info("%s, record in %s", result["status"], folder.path)
     return result

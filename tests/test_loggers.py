@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -189,6 +190,22 @@ def test_results_are_equal_bit_for_bit(settings, tmp_path, monkeypatch, heard, m
     assert comparable(outcome.result) == comparable(plain.result)
     states = [flat(torch.load(each.folder.checkpoint)) for each in (plain, outcome)]
     assert states[0] == states[1]
+
+
+def test_what_loggers_take_is_no_part_of_a_runs_seconds(settings, monkeypatch, heard):
+    """On a clock that a logger sets forward by a day an epoch."""
+    ahead = [0]
+    clock, epoch = time.perf_counter, Told.epoch
+
+    def slow(self, row):
+        ahead[0] += 86400
+        epoch(self, row)
+
+    monkeypatch.setattr(Told, "epoch", slow)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + ahead[0])
+    result = run(settings(*fake()), []).result
+    assert ahead == [3 * 86400]
+    assert 0 < result["seconds"]["total"] < 86400
 
 
 @pytest.mark.parametrize("error", ["OSError", "SystemExit"])

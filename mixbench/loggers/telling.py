@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,12 +34,16 @@ class Telling:
     Args:
         loggers: By name.
         run: The run.
+
+    Attributes:
+        seconds: What the loggers took while it trained, which is no part of what a run costs.
     """
 
     def __init__(self, loggers: Mapping[str, Logger], run: LoggedRun) -> None:
         self._on = dict(loggers)
         self._run = run
         self._told: dict[str, int] = {}
+        self.seconds = 0.0
 
     def started(self) -> None:
         for name, logger in list(self._on.items()):
@@ -49,7 +54,9 @@ class Telling:
         pass
 
     def on_epoch(self, epoch: Epoch, trainer: Trainer) -> None:
+        started = time.perf_counter()
         self._tell_history()
+        self.seconds += time.perf_counter() - started
 
     def ended(self) -> None:
         """The run is over: with a result on disk it has finished, else it was interrupted."""
