@@ -51,6 +51,7 @@ _PRESENTATION = {
     "overrides.py",
     "listing.py",
     "plugins.py",
+    "loggers",
     "progress.py",
     "records.py",
     "reference.py",
