@@ -208,10 +208,10 @@ def expected_best(scores: ArrayLike) -> Array:
 
 
 def bits_to_recall(pairs: int, values: int) -> float:
-    """Bits that a state needs at least to answer all of K random pairs, design.md section 4.4.
+    """Bits that a state needs at least to answer all of K random pairs.
 
-    `sum_{i < K} log2(W - i)`: enough even where no value comes twice. Independent values take
-    `recalled_bits(K, W, 0)`, a little more.
+    `sum_{i < K} log2(W - i)`, which is what it takes where no value comes twice; independent values
+    take `recalled_bits(K, W, 0)`, a little more.
 
     Args:
         pairs: K.
@@ -242,9 +242,7 @@ def recalled_bits(pairs: int, values: int, error: ArrayLike) -> Array:
     """
     e = np.asarray(error, dtype=np.float64)
     if pairs < 1 or values < 2:
-        raise ValueError(
-            f"expected at least one pair and two values, got {pairs} and {values}",
-        )
+        raise ValueError(f"expected at least one pair and two values, got {pairs} and {values}")
     if not ((e >= 0) & (e <= 1)).all():
         raise ValueError(f"error: expected shares within [0, 1], got {e.tolist()}")
     entropy = (special.entr(e) + special.entr(1 - e)) / math.log(2)
