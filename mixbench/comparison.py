@@ -1,7 +1,7 @@
 """Studies to comparisons: choices, paired differences, verdicts and costs as plain data.
 
 `compare` makes the content of `report.json`: strings, numbers, lists and dictionaries, None where
-a number is not known. Tables, Markdown and plots are drawn from it alone. Never imports torch.
+a number is not known. Tables, pages and plots are drawn from it alone. Never imports torch.
 """
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ def write_report(
 
         command = _command(paths, baseline, idea)
         text = page(studies, figures, names, command, plot_files="plots" in formats)
-        write_bytes(out / "report.html", text.encode())
+        # A path need not be text; what is in records is, see comparison.compare.
+        write_bytes(out / "report.html", text.encode(errors="replace"))
     console.print(f"report: {out}", markup=False, highlight=False, soft_wrap=True)
     return studies
 

@@ -156,6 +156,12 @@ def study_plots(study: Mapping[str, Any]) -> list[Plot]:
     return plots
 
 
+def file_name(prefix: str, plot: Plot) -> str:
+    """What a plot's files are called, without the ending; safe whatever a study is called."""
+    start = re.sub(r"[^\w-]+", "-", prefix)
+    return f"{start}-{plot.slug}"
+
+
 def as_csv(plot: Plot) -> str:
     """The plot's numbers, one line a mark, with the columns of `COLUMNS`."""
     out = io.StringIO()

@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mixbench import __version__
-from mixbench.report.figures import BOUND, Plot, as_csv
+from mixbench.report.figures import BOUND, Plot, as_csv, file_name
 from mixbench.report.plots import MARKERS, NAMED, panel_svg, style
 from mixbench.report.sentences import mechanism_sentence, outcome_sentence, warnings
 from mixbench.report.tables import (
@@ -224,7 +224,7 @@ def _drawings(plots: Sequence[Plot], prefix: str, name: str) -> list[Drawing]:
             Drawing(
                 title=plot.title,
                 about=plot.about,
-                name=f"{name}-{plot.slug}",
+                name=file_name(name, plot),
                 panels=tuple(
                     (
                         panel.task,

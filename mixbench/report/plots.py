@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from mixbench.records import make_folder, write_bytes
-from mixbench.report.figures import BOUND, Form, Mark, Panel, Plot, as_csv
+from mixbench.report.figures import BOUND, Form, Mark, Panel, Plot, as_csv, file_name
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#1F1F1F", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which the colour-blind tell apart; each arm has a marker of its own besides."""
@@ -71,12 +71,11 @@ def draw_plots(plots: Sequence[Plot], folder: Path, prefix: str) -> list[tuple[s
     Returns:
         What each shows, and its files' name without the ending.
     """
-    start = re.sub(r"[^\w-]+", "-", prefix)
     drawn = []
     if plots:
         make_folder(folder, key="--out")
     for plot in plots:
-        name = f"{start}-{plot.slug}"
+        name = file_name(prefix, plot)
         with _drawing():
             figure = _grid(plot)
             figure.draw_without_rendering()  # once for both files
