@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format smoke laplacian spiderweb lattice experiments \
-	quick laplacian-quick spiderweb-quick lattice-quick calibration torture clean
+	quick laplacian-quick spiderweb-quick lattice-quick calibration torture docs clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,6 +57,9 @@ torture: setup ## Kill a comparison 100 times with each launcher: half an hour.
 
 calibration: setup ## Simulate the statistics: how often is a verdict wrong?
 	$(BIN)/python -m mixbench.calibration
+
+docs: setup ## Write docs/configuration.md from conf/ and the sources.
+	$(BIN)/python -m mixbench.reference > docs/configuration.md
 
 clean: ## Remove .venv and caches; outputs stay.
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shlex
 import signal
@@ -25,24 +26,45 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from mixbench.completion import completing, offer
 from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
 from mixbench.interruption import Interrupted, signals_kept, stop_sweep, sweeper_of_worker
+from mixbench.overrides import override_key
+from mixbench.plugins import config_folder
 from mixbench.progress import display
 from mixbench.summary import make_console, run_table, signature_line
 
 
-def config_folder() -> str:
-    """`conf/`: inside the installed package, or beside it in the repository."""
-    package = Path(__file__).resolve().parent
-    inside = package / "conf"
-    return str(inside if inside.is_dir() else package.parent / "conf")
+def compose_config(overrides: Sequence[str], config_dir: Path | None = None) -> DictConfig:
+    """What the command would compose from overrides, without the `hydra` node.
 
+    Args:
+        overrides: As typed.
+        config_dir: A folder of the user's own configurations.
 
-def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """What the command would compose from overrides, without the `hydra` node."""
+    Raises:
+        SettingError: There is no such folder.
+    """
+    texts = with_own_class(overrides)
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise SettingError("--config-dir", expected="a folder", got=config_dir)
+        texts.append(f"hydra.searchpath=[{json.dumps(f'file://{config_dir.absolute()}')}]")
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        return hydra.compose("train", list(overrides))
+        return hydra.compose("train", texts)
+
+
+def with_own_class(overrides: Sequence[str]) -> list[str]:
+    """The overrides, where `mixer._target_=...` alone stands for `mixer=custom` and its knobs."""
+    keys = [override_key(text) for text in overrides]
+    if "mixer._target_" not in keys or "mixer" in keys:
+        return list(overrides)
+    added = [
+        f"++{text}" if key.startswith("mixer.") and text.startswith("mixer.") else text
+        for key, text in zip(keys, overrides, strict=True)
+    ]
+    return ["mixer=custom", *added]
 
 
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="train")
@@ -70,7 +92,9 @@ def train(cfg: DictConfig) -> float | None:
 _COMMANDS = {
     "report": "mixbench.report.command",
     "bench": "mixbench.bench.command",
+    "check": "mixbench.checks.command",
     "list": "mixbench.listing",
+    "new": "mixbench.new",
     "data": "mixbench.data",
 }
 
@@ -81,8 +105,11 @@ def main() -> None:
         if sys.argv[1:] and sys.argv[1] in _COMMANDS:
             importlib.import_module(_COMMANDS[sys.argv[1]]).main(sys.argv[2:])
             return
+        if completing(sys.argv[1:]) and not offer(_COMMANDS):
+            return
         flags, overrides = _split_arguments(sys.argv[1:])
-        sys.argv[1:] = [*flags, *overrides]
+        _refuse_words(overrides)
+        sys.argv[1:] = [*flags, *with_own_class(overrides)]
         refuse_own_keys(overrides)
         train()
 
@@ -112,6 +139,9 @@ def told_in_one_line() -> Iterator[None]:
             raise
         fix = "choose one first, e.g. sweep=laplacian"
         _leave(SettingError(keys[0], expected="a comparison to set it in", got="none", fix=fix))
+    except BrokenPipeError:  # whoever read our output, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt as error:
         signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
         text = f"interrupted; the same command goes on from there: {_command()}"
@@ -129,6 +159,18 @@ def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
     for override in overrides:
         flags.remove(override)
     return flags, overrides
+
+
+def _refuse_words(overrides: Sequence[str]) -> None:
+    """Refuse what is neither a command nor a setting, e.g. a mistyped command."""
+    for text in overrides:
+        if "=" not in text and not text.startswith("~"):
+            raise SettingError(
+                "command",
+                expected=f"key=value or one of the commands {', '.join(_COMMANDS)}",
+                got=text,
+                fix=nearest(text, _COMMANDS),
+            )
 
 
 def _train(cfg: DictConfig) -> float | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mixbench.errors import SettingError, nearest
+from mixbench.overrides import flat, is_number
 from mixbench.records import (
     COMPLETED,
     RunFolder,
@@ -23,7 +24,7 @@ from mixbench.records import (
     short_name,
     strict_json,
 )
-from mixbench.study import ABLATION, EVALUATION, SELECTION, flat, is_number
+from mixbench.study import ABLATION, EVALUATION, SELECTION
 
 MISSING = "missing"
 
@@ -76,6 +77,7 @@ class ArmRuns:
     Attributes:
         evaluated: Values of the trial that the evaluation runs are of.
         inherited: Keys whose values come from another arm.
+        on_edge: Keys whose chosen value lies on an edge of a random search; None for a grid.
         grid: Values of every key that the trials vary.
     """
 
@@ -84,6 +86,7 @@ class ArmRuns:
     evaluation: list[Run] = field(default_factory=list)
     evaluated: dict[str, Any] | None = None
     inherited: dict[str, str] = field(default_factory=dict)
+    on_edge: list[str] | None = None
 
     @property
     def grid(self) -> dict[str, list[Any]]:
@@ -226,6 +229,8 @@ def sweep_study(folder: Path) -> StudyRuns:
             arm: ArmRuns(arm, inherited=dict(inherit))
             for arm, inherit in description["arms"].items()
         }
+        for arm, keys in description.get("on_edge", {}).get(name, {}).items():
+            arms[arm].on_edge = list(keys)
         tasks[name] = TaskRuns(name, margin, arms)
     for planned in content["runs"]:
         run_folder = RunFolder.at(listed_record(folder, planned))
@@ -247,6 +252,10 @@ def sweep_study(folder: Path) -> StudyRuns:
     if description["unequal_budget"]:
         counts = ", ".join(f"{arm} {n}" for arm, n in description["trials"].items())
         notes.append(f"unequal budgets, as the sweep allows: trials {counts}")
+    if description.get("search") == "random":
+        for name, task in tasks.items():
+            counts = ", ".join(f"{arm.name} {len(arm.trials)}" for arm in task.arms.values())
+            notes.append(f"random search on {name}: trials {counts}")
     changed = description.get("changed")
     if changed:
         notes.append(f"changed from the sweep as it is shipped: {' '.join(changed)}")

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.collect import MISSING, ArmRuns, Run, StudyRuns, TaskRuns
+from mixbench.overrides import flat, is_number
 from mixbench.records import COMPLETED, DIVERGED, config_folders, read_history
 from mixbench.report.tables import interval, signed
 from mixbench.stats import (
@@ -34,7 +35,7 @@ from mixbench.stats import (
     t_interval,
     verdict,
 )
-from mixbench.study import FIRST_EVALUATION_SEED, flat, is_number
+from mixbench.study import FIRST_EVALUATION_SEED
 
 
 def compare(study: StudyRuns) -> dict[str, Any]:
@@ -257,7 +258,7 @@ def _arm(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any]:
         "chosen": chosen,
         "evaluated": arm.evaluated,
         "inherited": arm.inherited,
-        "on_edge": _on_edge(arm.grid, values),
+        "on_edge": _on_edge(arm.grid, values) if arm.on_edge is None else arm.on_edge,
         "valid": _summary([run.score("valid") for run in arm.evaluation]),
         "test": _summary([_judged(run, worst) for run in arm.evaluation]),
         "evaluation": [_evaluation(run) for run in arm.evaluation],

@@ -19,6 +19,7 @@ from mixbench.collect import MISSING, TaskRuns, earlier_starts, sweep_study
 from mixbench.config import NOT_IDENTITY, Settings, check
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.interruption import Interrupted
+from mixbench.overrides import override_key
 from mixbench.records import (
     FAILED,
     RunFolder,
@@ -27,7 +28,8 @@ from mixbench.records import (
     relative_record,
     write_json,
 )
-from mixbench.study import Arm, PlannedRun, Study, override_key
+from mixbench.search import Range, Space, edges, extended
+from mixbench.study import Arm, PlannedRun, Study, Task
 from mixbench.summary import losses_table, make_console, plan_table
 from mixbench.sweeper import OWN_ARGUMENTS, CheckedSweeper, GridSweeper
 
@@ -73,6 +75,8 @@ class ComparisonSweeper(CheckedSweeper):
         try:
             for wave in self.study.selection_waves():
                 self._select(wave)
+            if self.study.search.kind == "random":
+                self._extend()
             self._evaluate()
         except Interrupted:
             self._write("interrupted")
@@ -131,7 +135,7 @@ class ComparisonSweeper(CheckedSweeper):
             text = json.dumps(effective, sort_keys=True)
             if text in seen:
                 raise SettingError(
-                    f"sweep.arms.{arm.name}.grid",
+                    f"sweep.arms.{arm.name}.{self.study.search.where}",
                     expected="trials that differ in what is trained",
                     got=f"{dict(seen[text])} and {dict(run.values)}, which do not",
                 )
@@ -168,6 +172,63 @@ class ComparisonSweeper(CheckedSweeper):
             for arm in wave:
                 runs += self.study.selection_runs(task, arm, chosen)
         self._run(runs, "selection", f"selection of {', '.join(arm.name for arm in wave)}")
+        self._refuse_gaps()
+
+    def _extend(self) -> None:
+        """Look beyond the edges of a random search where the best trials lie on them.
+
+        All arms of such a task get as many trials more, so that their budgets stay equal.
+        """
+        tasks, arms = self.study.tasks.values(), self.study.arms.values()
+        ranges = {(task.name, arm.name): arm.space for task in tasks for arm in arms}
+        on_edge: dict[str, dict[str, list[str]]] = {}
+        for stage in range(1, self.study.search.extensions + 2):
+            runs: list[PlannedRun] = []
+            progress = sweep_study(self.folder)
+            for task in tasks:
+                found = progress.tasks[task.name].arms
+                chosen = _chosen_values(progress.tasks[task.name])
+                open_edges = {
+                    arm.name: self._open_edges(task, arm, ranges[task.name, arm.name], chosen)
+                    for arm in arms
+                }
+                on_edge[task.name] = {name: list(keys) for name, keys in open_edges.items()}
+                if stage > self.study.search.extensions or not any(open_edges.values()):
+                    continue
+                for arm in arms:
+                    tried = [trial.values for trial in found[arm.name].trials]
+                    trials, ranges[task.name, arm.name] = self.study.extension(
+                        arm, ranges[task.name, arm.name], open_edges[arm.name], tried, stage
+                    )
+                    runs += self.study.selection_runs(task, arm, {}, trials, len(tried))
+            if not runs:
+                break
+            self._run(runs, "selection", f"beyond the edges, extension {stage}")
+            self._refuse_gaps()
+        self.content["study"]["on_edge"] = on_edge
+
+    def _open_edges(
+        self, task: Task, arm: Arm, ranges: Space, chosen: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, str]:
+        """The edges that an arm's chosen trial lies on, but for those where a setting ends."""
+        values = chosen.get(arm.name, {})
+        found = {}
+        for key, edge in edges(ranges, values).items():
+            _, widened = extended(ranges, {key: edge})
+            inside, outside = ranges[key], widened[key]
+            if inside == outside:
+                continue
+            assert isinstance(outside, Range)
+            end = outside.low if edge == "low" else outside.high
+            (run, *_) = self.study.selection_runs(task, arm, {}, [{**values, key: end}])
+            try:
+                self._settings(run)
+            except SettingError:
+                continue  # the setting cannot be larger, or smaller
+            found[key] = edge
+        return found
+
+    def _refuse_gaps(self) -> None:
         unfinished = [run for run, folder in self.planned if folder.read_result() is None]
         if unfinished:
             raise RunsFailed(

@@ -17,10 +17,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hydra.core.config_store import ConfigStore
 from hydra.utils import get_object
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mixbench.errors import SettingError, nearest, unknown_key
-from mixbench.study import ComparisonSchema, is_number, override_key
+from mixbench.overrides import is_number, override_key
+from mixbench.plugins import plugin_packages, reach_working_folder
+from mixbench.study import ComparisonSchema
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
 # Folders are ours to name, since a record's folder is found again by the run's identity.
@@ -198,6 +200,7 @@ def target(section: str, node: Mapping[str, Any]) -> type[Any]:
         raise SettingError(
             f"{section}._target_", expected="the dotted path of a class", got=path or "nothing"
         )
+    reach_working_folder()
     try:
         found = get_object(path)
     except Exception as error:  # whatever a user's module does when it is imported
@@ -264,7 +267,9 @@ def _resolve(cfg: DictConfig) -> dict[str, Any]:
         raise SettingError(
             error.full_key or "configuration",
             expected="a value",
-            got=(error.msg or str(error)).splitlines()[0],
+            got="nothing"
+            if isinstance(error, MissingMandatoryValue)
+            else (error.msg or str(error)).splitlines()[0],
         ) from error
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
@@ -295,7 +300,8 @@ def _check_allowed(group: str, node: Any, allowed: Sequence[str], overrides: Seq
     if not isinstance(path, str):
         return
     typed = {text.partition("=")[2] for text in overrides}
-    inside = [name for name in ("mixbench", "torch", *allowed) if path.startswith(f"{name}.")]
+    trusted = ("mixbench", "torch", *plugin_packages(), *allowed)
+    inside = [name for name in trusted if path.startswith(f"{name}.")]
     if not inside and path not in typed:
         module = path.rpartition(".")[0] or path
         raise SettingError(

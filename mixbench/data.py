@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     split: Split = given.split
     if given.rows < 1:
         raise SettingError("--rows", expected="at least 1", got=given.rows)
-    settings = check(compose_config(given.overrides), given.overrides)
+    settings = check(compose_config(given.overrides, given.config_dir), given.overrides)
     from mixbench.experiment import build_dataset
 
     dataset = build_dataset(settings)
@@ -183,5 +183,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=4, help="how many to show")
     parser.add_argument("--split", default="train", help=", ".join(SPLITS))
     parser.add_argument("--export", type=Path, help="write all splits to FILE.npz or FILE.jsonl")
+    parser.add_argument("--config-dir", type=Path, help="a folder of configurations of your own")
     parser.add_argument("--plot", type=Path, help="where the plot of a series goes")
     return parser.parse_intermixed_args(list(arguments))

@@ -79,7 +79,7 @@ class Experiment:
                 expected=f"at most dataset.num_train={rows}",
                 got=settings.batch_size,
             )
-        make_mixer = functools.partial(_build, "mixer", settings.mixer, Mixer)
+        make_mixer = functools.partial(build_mixer, settings)
         with seeds.torch_stream(settings.seed, "init"):
             self.model: nn.Module = _build(
                 "model", settings.model, nn.Module, make_mixer=make_mixer
@@ -431,6 +431,15 @@ def build_dataset(settings: Settings) -> Dataset:
         SettingError: Its constructor refuses a value.
     """
     return _build("dataset", settings.dataset, Dataset)  # type: ignore[type-abstract]
+
+
+def build_mixer(settings: Settings) -> Mixer:
+    """One mixer as settings name it, with the values that its constructor gives it.
+
+    Raises:
+        SettingError: Its constructor refuses a value.
+    """
+    return _build("mixer", settings.mixer, Mixer)
 
 
 Built = TypeVar("Built")

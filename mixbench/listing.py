@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib.machinery
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +18,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mixbench.cli import config_folder
 from mixbench.errors import Parser, SettingError, nearest
+from mixbench.plugins import config_folder, located, plugins
 from mixbench.summary import make_console
 
 # What can be listed, and the folder of the configuration that holds it.
@@ -47,7 +45,8 @@ class Choice:
         knobs: Keys and their values, as they are written.
         causal: Which forms a mixer has; None for what is no mixer.
         source: The paper, as far as the file or the class's docstring names one.
-        own: Whether it comes from a folder of the user's.
+        target: The class; None where the file is another one's short name.
+        origin: Empty for ours, `yours` for a folder of the user's, else the installed package.
     """
 
     name: str
@@ -55,7 +54,8 @@ class Choice:
     knobs: Mapping[str, Any]
     causal: str | None
     source: str
-    own: bool
+    target: str | None
+    origin: str
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -78,21 +78,30 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def choices(kind: str, config_dir: Path | None = None) -> list[Choice]:
-    """All choices of a kind, ours and those of the user's folder, by name.
+    """All choices of a kind: ours, those of installed packages and of the user's folder, by name.
+
+    Of several with one name, the first of these is what Hydra takes.
 
     Raises:
         SettingError: A file is not YAML.
     """
+    folders = [("", Path(config_folder())), *plugins().items()]
+    if config_dir is not None:
+        folders.append(("yours", config_dir))
     found: dict[str, Choice] = {}
-    for folder, own in ((Path(config_folder()), False), (config_dir, True)):
-        if folder is not None:
-            for path in sorted((folder / KINDS[kind]).glob("*.yaml")):
-                if path.stem != "none":
-                    found[path.stem] = _choice(path, KINDS[kind], own, config_dir)
+    for origin, folder in folders:
+        for path in sorted((folder / KINDS[kind]).glob("*.yaml")):
+            if path.stem != "none" and path.stem not in found:
+                found[path.stem] = _choice(path, KINDS[kind], origin, config_dir)
     return [found[name] for name in sorted(found)]
 
 
-def _choice(path: Path, group: str, own: bool, config_dir: Path | None) -> Choice:
+def mixer_names(config_dir: Path | None = None) -> list[str]:
+    """The mixers that `mixer=NAME` chooses, each once: no short names, nothing without a class."""
+    return [each.name for each in choices("mixers", config_dir) if each.target not in (None, "???")]
+
+
+def _choice(path: Path, group: str, origin: str, config_dir: Path | None) -> Choice:
     text = path.read_text()
     try:
         node = yaml.safe_load(text) or {}
@@ -113,7 +122,8 @@ def _choice(path: Path, group: str, own: bool, config_dir: Path | None) -> Choic
         knobs={key: value for key, value in part.items() if key not in _COMMON},
         causal=_causal(part) if group == "mixer" else None,
         source=f"arXiv {source.group(1)}" if source else "",
-        own=own,
+        target=target if isinstance(target, str) else None,
+        origin=origin,
     )
 
 
@@ -130,14 +140,8 @@ def _docstring(target: str, config_dir: Path | None) -> str:
     """The docstring of a class by its dotted path, from its source."""
     module, _, name = target.rpartition(".")
     places = [str(config_dir.parent)] if config_dir is not None else []
-    path: Path | None = None
-    search: list[str] | None = [*places, str(Path(__file__).parent.parent), *sys.path]
-    for part in module.split("."):
-        spec = importlib.machinery.PathFinder.find_spec(part, search)
-        if spec is None:
-            return ""
-        search = list(spec.submodule_search_locations or [])
-        path = Path(spec.origin) if spec.origin else None
+    spec = located(module, [*places, str(Path(__file__).parent.parent), str(Path.cwd())])
+    path = Path(spec.origin) if spec is not None and spec.origin else None
     if path is None or path.suffix != ".py":
         return ""
     try:
@@ -161,8 +165,8 @@ def _table(kind: str, found: Sequence[Choice]) -> Table:
         what = Text(choice.summary)
         if choice.source and choice.source not in choice.summary:
             what.append(f" ({choice.source})")
-        if choice.own:
-            what.append(" [yours]")
+        if choice.origin:
+            what.append(f" [{choice.origin.partition('.')[0]}]")
         knobs = choice.knobs.get("arms", "") if kind == "sweeps" else _knobs(choice.knobs)
         cells = [Text(choice.name), what, Text(knobs)]
         if kind == "mixers":
@@ -186,5 +190,5 @@ def _value(value: Any) -> str:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="mixbench list", description="What there is to choose from.")
     parser.add_argument("kind", nargs="?", help=", ".join(KINDS))
-    parser.add_argument("--config-dir", type=Path, help="a folder of your own")
+    parser.add_argument("--config-dir", type=Path, help="a folder of configurations of your own")
     return parser.parse_args(list(arguments))

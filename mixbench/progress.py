@@ -1,10 +1,10 @@
-"""What is shown while runs train: a live line on a terminal, plain lines elsewhere."""
+"""What is shown while something takes long: live lines on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,6 +174,34 @@ def sweep_display(console: Console, title: str, folders: Sequence[RunFolder]) ->
             over.set()
             follower.join()
             look()
+
+
+@contextmanager
+def steps_display(total: int) -> Iterator[Callable[[str], None]]:
+    """Show how many steps of a command are done, and the time left, where a terminal shows errors.
+
+    Yields:
+        What is to be called with a step's name when it begins.
+    """
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(),
+    ]
+    console = Console(stderr=True)  # what goes to standard output may be for another program
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as bar:
+        task = bar.add_task("starting", total=total)
+        begun = 0
+
+        def begin(name: str) -> None:
+            nonlocal begun
+            bar.update(task, description=name, completed=begun)
+            begun += 1
+
+        yield begin
 
 
 def _first_file(folder: RunFolder) -> Path:

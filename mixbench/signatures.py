@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from mixbench.mixers.mixer import Mixer
 
 
+UNEVALUATED = "the signature can be evaluated"
+"""The name of the check that stands for a signature that raises."""
+
+
 @dataclass(frozen=True)
 class Check:
     """One prediction and what was observed.
@@ -56,7 +60,7 @@ def evaluate(mixer: Mixer, x: Tensor) -> list[Check]:
             return mixer.signature(x)
     except Exception as error:
         observed = f"{type(error).__name__}: {error}"
-        return [Check("the signature can be evaluated", "yes", observed, None, False)]
+        return [Check(UNEVALUATED, "yes", observed, None, False)]
 
 
 def summarise(layers: Iterable[list[Check]]) -> dict[str, Any] | None:

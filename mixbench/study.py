@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from mixbench.errors import SettingError, nearest, unknown_key
+from mixbench.overrides import as_override, flat, override_key
+from mixbench.search import Space, draw, extended, space
 
 # Evaluation seeds given as a number start here: more of them keep the old ones, and none is a
 # selection seed.
@@ -26,8 +27,6 @@ SELECTION, EVALUATION, ABLATION = "selection", "evaluation", "ablation"
 # Which run it is; and what all arms of a task have to share to be paired by seed.
 _ROLES = ("mixer", "mixer._target_", "seed", "test", "sweep")
 _PAIRED = (*_ROLES, "dataset", "batch_size", "epochs", "steps")
-# Words that Hydra reads as something else than a string.
-_WORDS = ("null", "true", "false", "inf", "nan")
 
 
 @dataclass
@@ -39,12 +38,15 @@ class ArmSchema:
         overrides: Fixed settings, as typed on the command line.
         grid: Settings to try, a list of values each, all combinations. Dotted keys are nested:
             `mixer: {sigma: [0.35, 0.7]}`.
+        space: In a random search instead of a grid: for each setting a range, `lr: {low: 1e-4,
+            high: 1e-1}`, drawn evenly in the logarithm (`log: false`: evenly), or a list.
         inherit: Settings taken from another arm's chosen trial: `lr: attention`.
     """
 
     mixer: str = ""
     overrides: list[str] = field(default_factory=list)
     grid: dict[str, Any] = field(default_factory=dict)
+    space: dict[str, Any] = field(default_factory=dict)
     inherit: dict[str, Any] = field(default_factory=dict)
 
 
@@ -77,6 +79,12 @@ class ComparisonSchema:
         tasks: Tasks by name; each is a comparison of its own. Empty for the configuration's one.
         selection_seeds: A list of seeds, or how many (0, 1, ...).
         eval_seeds: A list of seeds, or how many (1000, 1001, ...).
+        search: `grid`, all combinations of each arm's grid, or `random`, draws from its space.
+        trials: Of a random search: how many configurations every arm tries.
+        search_seed: Of a random search: which draws.
+        extensions: Of a random search: how often at most every arm tries half as many
+            configurations again because some arm's best one lies on an edge of its space; that
+            arm then looks beyond the edge.
         margin: The smallest difference that matters; the dataset's if None.
         unequal_budget: `refuse` arms with different numbers of trials, or `allow` them.
         ablations: Overrides by name, each applied to the first idea's chosen configuration, in
@@ -95,6 +103,10 @@ class ComparisonSchema:
     tasks: dict[str, TaskSchema] = field(default_factory=dict)
     selection_seeds: Any = 4
     eval_seeds: Any = 8
+    search: str = "grid"
+    trials: int | None = None
+    search_seed: int = 0
+    extensions: int = 2
     margin: float | None = None
     unequal_budget: str = "refuse"
     ablations: dict[str, list[str]] = field(default_factory=dict)
@@ -135,18 +147,22 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Arm:
-    """A checked arm; `trials` are its grid's combinations, without inherited values."""
+    """A checked arm; `trials` are its configurations, without inherited values.
+
+    `space` is empty where they are all of a grid.
+    """
 
     name: str
     mixer: str
     overrides: tuple[str, ...]
-    grid: Mapping[str, tuple[Any, ...]]
+    trials: tuple[dict[str, Any], ...]
+    space: Space
     inherit: Mapping[str, str]
 
     @property
-    def trials(self) -> list[dict[str, Any]]:
-        combinations = itertools.product(*self.grid.values())
-        return [dict(zip(self.grid, values, strict=True)) for values in combinations]
+    def searched(self) -> list[str]:
+        """The settings that its trials vary."""
+        return list(self.trials[0])
 
 
 @dataclass(frozen=True)
@@ -180,7 +196,10 @@ class Study:
         self.title = str(node["title"])
         self.published: str | None = node["published"]
         self.source: str | None = node["source"]
-        self.arms = {str(name): _arm(str(name), arm) for name, arm in node["arms"].items()}
+        self.search = _Search.of(node)
+        self.arms = {
+            str(name): _arm(str(name), arm, self.search) for name, arm in node["arms"].items()
+        }
         if not self.arms:
             raise SettingError("sweep.arms", expected="at least two arms", got="none")
         ideas = node["idea"]
@@ -246,7 +265,12 @@ class Study:
             done.update(arm.name for arm in wave)
 
     def selection_runs(
-        self, task: Task, arm: Arm, chosen: Mapping[str, Mapping[str, Any]]
+        self,
+        task: Task,
+        arm: Arm,
+        chosen: Mapping[str, Mapping[str, Any]],
+        trials: Sequence[Mapping[str, Any]] | None = None,
+        first: int = 0,
     ) -> list[PlannedRun]:
         """An arm's trials on the selection seeds.
 
@@ -254,12 +278,39 @@ class Study:
             task: The task.
             arm: The arm.
             chosen: Values of the trials that other arms have chosen in this task, by arm.
+            trials: Those of an extension; the arm's own if None.
+            first: The first one's number.
         """
         return [
             self._run(task, arm, SELECTION, number, {**inherited(arm, chosen), **trial}, seed)
-            for number, trial in enumerate(arm.trials)
+            for number, trial in enumerate(arm.trials if trials is None else trials, first)
             for seed in self.selection_seeds
         ]
+
+    def extension(
+        self,
+        arm: Arm,
+        ranges: Space,
+        edges: Mapping[str, str],
+        tried: Sequence[Mapping[str, Any]],
+        stage: int,
+    ) -> tuple[list[dict[str, Any]], Space]:
+        """Half as many trials again: beyond the edges that the best one lies on, if on any.
+
+        Args:
+            arm: The arm.
+            ranges: Its space so far.
+            edges: `low` or `high` by setting; empty for an arm that has its share all the same.
+            tried: The trials so far.
+            stage: Number of the extension, from 1.
+
+        Returns:
+            The trials, and the space with what was added to it.
+        """
+        drawn_from, widened = extended(ranges, edges)
+        number = math.ceil(len(arm.trials) / 2)
+        place = f"sweep.arms.{arm.name}.space"
+        return draw(place, drawn_from, number, self.search.seed, stage, tried), widened
 
     def evaluation_runs(
         self, task: Task, arm: Arm, trial: int, values: Mapping[str, Any]
@@ -300,6 +351,7 @@ class Study:
             },
             "arms": {arm.name: dict(arm.inherit) for arm in self.arms.values()},
             "trials": {arm.name: len(arm.trials) for arm in self.arms.values()},
+            "search": self.search.kind,
             "unequal_budget": self.unequal_budget,
             "task_notes": {task.name: task.note for task in self.tasks.values() if task.note},
             "ablations": {name: list(texts) for name, texts in self.ablations.items()},
@@ -315,7 +367,7 @@ class Study:
         ]
         keys.update(map(override_key, texts))
         for arm in self.arms.values():
-            keys.update([*arm.grid, *arm.inherit])
+            keys.update([*arm.searched, *arm.inherit])
         # What acts through another key only is decided there.
         return keys | {f"optimizer.{key}" for key in keys & {"lr", "weight_decay"}}
 
@@ -355,7 +407,7 @@ class Study:
         for arm in self.arms.values():
             place = f"sweep.arms.{arm.name}"
             _refuse(f"{place}.overrides", map(override_key, arm.overrides), _PAIRED)
-            _refuse(f"{place}.grid", arm.grid, _PAIRED)
+            _refuse(f"{place}.{self.search.where}", arm.searched, _PAIRED)
             _refuse(f"{place}.inherit", arm.inherit, _PAIRED)
         for name, texts in self.ablations.items():
             _refuse(f"sweep.ablations.{name}", map(override_key, texts), _PAIRED)
@@ -368,13 +420,13 @@ class Study:
                 place = f"sweep.arms.{arm.name}.inherit.{key}"
                 self._known(place, other)
                 source = self.arms[other]
-                if key not in source.grid and key not in source.inherit:
+                if key not in source.searched and key not in source.inherit:
                     raise SettingError(
                         place,
                         expected=f"an arm whose grid has {key}",
-                        got=f"{other}, whose grid has {', '.join(source.grid) or 'nothing'}",
+                        got=f"{other}, whose grid has {', '.join(source.searched) or 'nothing'}",
                     )
-                if key in arm.grid:
+                if key in arm.searched:
                     raise SettingError(
                         place, expected=f"no {key} in the arm's own grid", got="one in both"
                     )
@@ -408,43 +460,6 @@ def inherited(arm: Arm, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, An
     return {key: chosen[other][key] for key, other in arm.inherit.items()}
 
 
-def override_key(text: str) -> str:
-    """The key of an override as it is typed: `+mixer.x=3` -> `mixer.x`."""
-    return text.lstrip("+~").partition("=")[0].partition("@")[0]
-
-
-def as_override(value: Any) -> str:
-    """A value as Hydra's override grammar reads it back."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(as_override, value))}]"
-    if isinstance(value, str) and (
-        not re.fullmatch(r"[A-Za-z_][\w./-]*", value) or value.lower() in _WORDS
-    ):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
-    return str(value)
-
-
-def is_number(value: Any) -> bool:
-    """Whether a setting is a number; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def flat(node: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A nested mapping with dotted keys."""
-    out: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            out |= flat(value, f"{path}{key}.")
-        else:
-            out[f"{path}{key}"] = value
-    return out
-
-
 def _refuse(place: str, keys: Iterable[str], refused: Sequence[str]) -> None:
     """Refuse keys, and those below them in the configuration."""
     for key in keys:
@@ -461,12 +476,65 @@ def _keys_of(schema: type[Any]) -> list[str]:
     return [each.name for each in fields(schema)]
 
 
-def _arm(name: str, node: Mapping[str, Any]) -> Arm:
+@dataclass(frozen=True)
+class _Search:
+    """How arms come by their trials: `trials` is None for a grid."""
+
+    kind: str
+    trials: int | None
+    seed: int
+    extensions: int
+
+    @property
+    def where(self) -> str:
+        """The key of an arm that says what is tried."""
+        return "grid" if self.trials is None else "space"
+
+    @staticmethod
+    def of(node: Mapping[str, Any]) -> _Search:
+        kind, trials, extensions = node["search"], node["trials"], node["extensions"]
+        if kind not in ("grid", "random"):
+            raise SettingError(
+                "sweep.search", expected="grid or random", got=kind,
+                fix=nearest(str(kind), ("grid", "random")),
+            )  # fmt: skip
+        if kind == "grid" and trials is not None:
+            fix = "sweep.search=random draws that many"
+            raise SettingError("sweep.trials", expected="none with a grid", got=trials, fix=fix)
+        if kind == "random" and (trials is None or trials < 1):
+            raise SettingError(
+                "sweep.trials", expected="how many configurations every arm tries", got=trials
+            )
+        if extensions < 0:
+            raise SettingError("sweep.extensions", expected="at least 0", got=extensions)
+        return _Search(kind, trials, node["search_seed"], extensions)
+
+
+def _arm(name: str, node: Mapping[str, Any], search: _Search) -> Arm:
     place = f"sweep.arms.{name}"
     if not node["mixer"]:
         raise SettingError(f"{place}.mixer", expected="a choice of the mixer group", got="nothing")
+    other = "space" if search.trials is None else "grid"
+    for key in (other, *(["inherit"] if search.trials is not None else [])):
+        if node[key]:
+            raise SettingError(
+                f"{place}.{key}",
+                expected=f"{search.where} with sweep.search={search.kind}",
+                got=key,
+            )
+    if search.trials is None:
+        trials, ranges = _combinations(place, node["grid"]), {}
+    else:
+        ranges = space(f"{place}.space", node["space"])
+        trials = draw(f"{place}.space", ranges, search.trials, search.seed, 0)
+    inherit = flat(node["inherit"])
+    return Arm(name, node["mixer"], tuple(node["overrides"]), tuple(trials), ranges, inherit)
+
+
+def _combinations(place: str, node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All combinations of a grid's values."""
     grid = {}
-    for key, values in flat(node["grid"]).items():
+    for key, values in flat(node).items():
         if not isinstance(values, (list, tuple)) or not values:
             raise SettingError(
                 f"{place}.grid.{key}", expected="a list of values to try", got=values
@@ -474,7 +542,7 @@ def _arm(name: str, node: Mapping[str, Any]) -> Arm:
         if len({as_override(value) for value in values}) < len(values):
             raise SettingError(f"{place}.grid.{key}", expected="different values", got=list(values))
         grid[key] = tuple(values)
-    return Arm(name, node["mixer"], tuple(node["overrides"]), grid, flat(node["inherit"]))
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 def _margin(place: str, node: Mapping[str, Any]) -> float | None:

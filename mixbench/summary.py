@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mixbench.overrides import as_override
 from mixbench.records import COMPLETED, RunFolder, short_name
-from mixbench.study import ABLATION, EVALUATION, SELECTION, Study, as_override
+from mixbench.study import ABLATION, EVALUATION, SELECTION, Study
 
 SPLITS = ("valid", "test")
 

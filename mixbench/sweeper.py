@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from mixbench.config import Settings, check
 from mixbench.errors import CannotWrite, RunsFailed, SettingError
 from mixbench.interruption import Watch, sweeping
+from mixbench.overrides import as_override, override_key
 from mixbench.progress import sweep_display
 from mixbench.records import (
     RunFolder,
@@ -30,7 +31,6 @@ from mixbench.records import (
     relative_record,
     write_json,
 )
-from mixbench.study import as_override, override_key
 from mixbench.summary import grid_table, losses_table, make_console
 
 Job = tuple[Sequence[str], RunFolder]

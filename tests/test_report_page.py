@@ -296,6 +296,21 @@ def test_without_a_sound_task_there_is_no_bound(tmp_path, dataset):
     assert task["recall"] is None
 
 
+@pytest.mark.parametrize(("tried", "kinds"), [(3, {"best trial", "trial"}), (10, {"trial"})])
+def test_a_line_joins_the_best_of_a_grid_but_no_random_search(tmp_path, tried, kinds):
+    for number, batch in itertools.product(range(tried), (8, 16)):
+        valid = 0.1 * number / tried + 0.01 * batch
+        fabricate(
+            tmp_path, "attention", 0, valid, lr=1e-3 * 2**number, batch_size=batch, reads_test=False
+        )
+    (plot,) = [p for p in study_plots(compare(collect([tmp_path])[0])) if p.slug == "lr"]
+    marks = plot.panels[0].marks
+    assert len(marks) == 2 * tried
+    assert {mark.kind for mark in marks} == kinds
+    best = [mark.y for mark in marks if mark.kind == "best trial"]
+    assert best == pytest.approx([0.1 * n / tried + 0.16 for n in range(tried)][: len(best)])
+
+
 EVIL = "<script>pwned=1</script><img src=x onerror=pwned=1>"
 
 

@@ -8,7 +8,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mixbench.errors import SettingError
-from mixbench.study import ArmSchema, ComparisonSchema, Study, TaskSchema, as_override
+from mixbench.overrides import as_override
+from mixbench.study import ArmSchema, ComparisonSchema, Study, TaskSchema
 
 
 def described(**changes):

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,17 @@ from rich.text import Text
 
 from mixbench import __version__
 from mixbench.bench import cases
-from mixbench.bench.cases import PARTS, Effort, Row
-from mixbench.cli import compose_config, config_folder
-from mixbench.config import Settings, check, target
+from mixbench.bench.cases import PARTS, Build, Effort, Row
+from mixbench.cli import compose_config
+from mixbench.config import Settings, check
 from mixbench.errors import Parser, SettingError, some_of
+from mixbench.experiment import build_mixer
+from mixbench.listing import mixer_names
 from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
+from mixbench.overrides import override_key
+from mixbench.progress import steps_display
 from mixbench.records import make_folder, write_json
-from mixbench.study import override_key
 from mixbench.summary import make_console
 
 
@@ -43,8 +47,9 @@ def main(arguments: Sequence[str]) -> None:
         os.cpu_count() or 1 if text == "all" else _numbers("--threads", text)[0]
         for text in given.threads.split(",")
     ]
-    names, overrides = _mixers(given.overrides)
-    settings = _settings([*overrides, f"mixer={names[-1]}"])
+    names, overrides = _mixers(given.overrides, given.config_dir)
+    settings = _settings([*overrides, f"mixer={names[-1]}"], given.config_dir)
+    build = partial(_build, overrides, given.config_dir)
     effort = Effort(
         lengths=lengths,
         tokens=given.tokens,
@@ -58,13 +63,16 @@ def main(arguments: Sequence[str]) -> None:
     keep_freed_memory()  # as runs do
     console = make_console()
     rows = []
-    for count in dict.fromkeys(threads):
-        torch.set_num_threads(count)
-        for part in parts:
-            console.print(f"measuring {part}, threads {count}", highlight=False)
-            measured = list(_measure(part, names, overrides, settings, effort))
-            rows += measured
-            console.print(_table(part, measured, _bound(rows, count)))
+    counts = list(dict.fromkeys(threads))
+    with steps_display(len(counts) * len(parts)) as begin:
+        for count in counts:
+            torch.set_num_threads(count)
+            for part in parts:
+                begin(f"{part}, threads {count}")
+                console.print(f"measuring {part}, threads {count}", highlight=False)
+                measured = list(_measure(part, names, build, settings, effort))
+                rows += measured
+                console.print(_table(part, measured, _bound(rows, count)))
     bound = _bound(rows, None)
     fits = exponents(rows)
     for line in [*_fit_lines(fits), *([] if bound is None else [_bound_line(bound)])]:
@@ -113,18 +121,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=7, help="turns at most")
     parser.add_argument("--seconds", type=float, default=2.0, help="no new turn after this long")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder")
+    parser.add_argument("--config-dir", type=Path, help="a folder of configurations of your own")
     return parser.parse_intermixed_args(list(arguments))
 
 
-def _measure(
-    part: str, names: Sequence[str], overrides: Sequence[str], settings: Settings, effort: Effort
-) -> Iterator[Row]:
-    def build(name: str, seq_len: int) -> Mixer:
-        knobs = ["dataset=mqar", f"dataset.seq_len={seq_len + seq_len % 2}", "dataset.num_pairs=1"]
-        node = dict(_settings([*overrides, *knobs, f"mixer={name}"]).mixer)
-        mixer: Mixer = target("mixer", node)(**{k: v for k, v in node.items() if k != "_target_"})
-        return mixer
+def _build(overrides: Sequence[str], config_dir: Path | None, name: str, seq_len: int) -> Mixer:
+    knobs = ["dataset=mqar", f"dataset.seq_len={seq_len + seq_len % 2}", "dataset.num_pairs=1"]
+    return build_mixer(_settings([*overrides, *knobs, f"mixer={name}"], config_dir))
 
+
+def _measure(
+    part: str, names: Sequence[str], build: Build, settings: Settings, effort: Effort
+) -> Iterator[Row]:
     if part == "mixers":
         return cases.every_mixer(build, names, effort)
     if part == "streaming":
@@ -135,18 +143,16 @@ def _measure(
     return simple[part](effort)
 
 
-def _mixers(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+def _mixers(overrides: Sequence[str], config_dir: Path | None) -> tuple[list[str], list[str]]:
     """The mixers that `mixer=a,b` names, or all, attention first; and the other settings."""
-    folder = Path(config_folder()) / "mixer"
-    own = [path.stem for path in sorted(folder.glob("*.yaml")) if "_target_" in path.read_text()]
     chosen = [text.partition("=")[2] for text in overrides if override_key(text) == "mixer"]
-    names = [name for text in chosen for name in text.split(",")] or own
+    names = [name for text in chosen for name in text.split(",")] or mixer_names(config_dir)
     rest = [text for text in overrides if override_key(text) != "mixer"]
     return list(dict.fromkeys(["attention", *names])), rest
 
 
-def _settings(overrides: Sequence[str]) -> Settings:
-    return check(compose_config(overrides), overrides)
+def _settings(overrides: Sequence[str], config_dir: Path | None) -> Settings:
+    return check(compose_config(overrides, config_dir), overrides)
 
 
 def _numbers(key: str, text: str) -> list[int]:

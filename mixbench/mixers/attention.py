@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixbench.accounting import Operations
-from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
+from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, CachedMixer, pairs_a_token
 from mixbench.signatures import Check
 
 
@@ -48,6 +48,12 @@ class Attention(CachedMixer):
             later = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
             scores = scores.masked_fill(later, -torch.inf)
         return scores.softmax(-1)
+
+    def symmetries(self) -> tuple[str, ...]:
+        return self._reordered()
+
+    def exceptions(self) -> dict[str, str]:
+        return SOFTMAX_IGNORES
 
     def signature(self, x: Tensor) -> list[Check]:
         """Rows sum to one, and no weight is negative."""

@@ -69,6 +69,9 @@ class Laplacian(CachedMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return laplacian_attention(q, k, v, self.sigma).to(v.dtype)
 
+    def symmetries(self) -> tuple[str, ...]:
+        return self._reordered()
+
     def signature(self, x: Tensor) -> list[Check]:
         """Weights are a distribution; a larger sigma, here the trained one scaled, selects less."""
         q, k, _ = self.heads(self.convolved(x))

@@ -122,6 +122,7 @@ class Lattice(DeltaMixer):
             self.write_proj = AddressProjection(d_model)
             self.read_proj = ReadOffset(d_model) if read_tie else AddressProjection(d_model)
         self.raw_addr_scale = nn.Parameter(torch.empty(())) if learn_addr_scale else None
+        self.state_size_is_bound = not one_cell  # how many cells depends on the addresses
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from mixbench.accounting import Operations
 from mixbench.mixers.attention import weight_checks
 from mixbench.mixers.mixer import at_least
-from mixbench.mixers.projected_mixer import CachedMixer
+from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, CachedMixer
 from mixbench.ops.window_attention import window_attention, window_weights
 from mixbench.signatures import Check
 
@@ -51,6 +51,17 @@ class Local(CachedMixer):
 
     def cache_length(self, seq_len: int) -> int:
         return min(seq_len, self.window)
+
+    def receptive_field(self) -> int:
+        """The window, seen through the short convolution."""
+        return self.window + (0 if self.conv is None else self.conv.width - 1)
+
+    def symmetries(self) -> tuple[str, ...]:
+        both_ways = not self.causal and self.conv is None
+        return ("reversal", "translation") if both_ways else ("translation",)
+
+    def exceptions(self) -> dict[str, str]:
+        return SOFTMAX_IGNORES
 
     def signature(self, x: Tensor) -> list[Check]:
         """Rows sum to one, and no weight is negative."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 from mixbench.accounting import Operations
 from mixbench.errors import SettingError
 from mixbench.signatures import Check
+
+SYMMETRIES = ("permutation", "reversal", "translation")
+"""What a mixer may declare of itself, see `Mixer.symmetries`."""
 
 
 class Mixer(nn.Module):
@@ -31,6 +35,9 @@ class Mixer(nn.Module):
 
     n_cells: Tensor | None = None
     """Memory cells in use after the last forward pass, `[B]`; None for mixers without cells."""
+
+    state_size_is_bound = False
+    """Whether `state_size` is the most that can be held, what is held depending on the tokens."""
 
     def __init__(self, *, d_model: int, causal: bool) -> None:
         super().__init__()
@@ -58,6 +65,26 @@ class Mixer(nn.Module):
     def pair_operations(self) -> Operations | None:
         """Operations of one query-key score of one head; None where there are no such pairs."""
         return None
+
+    def receptive_field(self) -> int | None:
+        """How many tokens away an input can be that an output depends on; None for no bound."""
+        return None
+
+    def symmetries(self) -> Collection[str]:
+        """Which of `SYMMETRIES` hold, for `mixbench check`.
+
+        `permutation` and `reversal`: tokens in another order have their outputs in that order.
+        `translation`: outputs whose receptive field lies within the sequence do not depend on where
+        in it they are.
+        """
+        return ()
+
+    def exceptions(self) -> Mapping[str, str]:
+        """What `mixbench check` finds that is by design, and why.
+
+        By the name of the check, or of a parameter that gets no gradient.
+        """
+        return {}
 
     def signature(self, x: Tensor) -> list[Check]:
         """What this mixer predicts about itself, checked on the inputs `[B, T, D]` it met."""

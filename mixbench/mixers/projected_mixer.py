@@ -13,6 +13,9 @@ from mixbench.mixers.mixer import Mixer, at_least, head_width
 from mixbench.mixers.short_convolution import ShortConvolution
 from mixbench.mixers.streaming import GrowingRows
 
+SOFTMAX_IGNORES = {"k_proj.bias": "a softmax ignores what is added to every score of a row"}
+"""The exception of mixers whose scores are dot products with the keys."""
+
 
 class ProjectedMixer(Mixer):
     """Base of the mixers with q, k, v and o projections of width `d_model`.
@@ -75,6 +78,11 @@ class ProjectedMixer(Mixer):
 
     def conv_state_size(self) -> int:
         return 0 if self.conv is None else self.conv.state_size
+
+    def _reordered(self) -> tuple[str, ...]:
+        """The symmetries of a mixer that treats all pairs of tokens alike."""
+        both_ways = not self.causal and self.conv is None
+        return ("permutation", "reversal") if both_ways else ()
 
     def frame_operations(self) -> Operations:
         """Operations a token outside `mix`: convolution and output gate."""

@@ -13,7 +13,7 @@ from mixbench.accounting import Operations
 from mixbench.errors import SettingError
 from mixbench.mixers.local import window_pairs
 from mixbench.mixers.mixer import at_least
-from mixbench.mixers.projected_mixer import ProjectedMixer
+from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, ProjectedMixer
 from mixbench.ops.spiderweb import Projections, num_levels, spiderweb_update
 from mixbench.signatures import Check
 from mixbench.spiderweb_predictions import predictions, reach
@@ -140,6 +140,9 @@ class Spiderweb(ProjectedMixer):
             total += means + self.projection_operations() * rows + update
             total += self.attended_operations(pairs)
         return self.frame_operations() + total * (1 / seq_len)
+
+    def exceptions(self) -> dict[str, str]:
+        return SOFTMAX_IGNORES
 
     def signature(self, x: Tensor) -> list[Check]:
         """The four analytic predictions, the trained gates, and reach by gradients."""

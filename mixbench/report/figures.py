@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mixbench.overrides import is_number
 from mixbench.stats import STATE_BITS, recalled_bits
-from mixbench.study import is_number
 
 Form = Literal["differences", "seeds", "curves", "lines", "scatter"]
 
@@ -23,6 +23,8 @@ COLUMNS = ("task", "arm", "versus", "kind", "seed", "x", "y", "low", "high")
 """Of a plot's CSV; what does not apply is empty."""
 
 BOUND = "information bound"
+
+_MOST_JOINED = 8
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def study_plots(study: Mapping[str, Any]) -> list[Plot]:
             (
                 re.sub(r"[^\w]+|_", "-", key),
                 f"validation against {name}",
-                "A marker is one trial's mean over the selection seeds, the line joins the best at "
+                "A marker is one trial's mean over the selection seeds, a line joins the best at "
                 "each value. A best one at an end asks for a wider grid.",
                 lambda task, key=key: _knob(key, task),  # type: ignore[misc]
             )
@@ -308,9 +310,14 @@ def _knob(key: str, task: Mapping[str, Any]) -> Panel:
                 tried.setdefault(trial["values"][key], []).append(trial["mean"])
         if len(tried) > 1:
             for value, means in sorted(tried.items()):
-                best, *others = sorted(means, reverse=task["higher_is_better"])
-                marks.append(Mark(arm["name"], "best trial", x=value, y=best))
-                marks += [Mark(arm["name"], "trial", x=value, y=mean) for mean in others]
+                means = sorted(means, reverse=task["higher_is_better"])
+                # A random search has a value a trial, which no line should join.
+                kinds = ["best trial" if len(tried) <= _MOST_JOINED else "trial"]
+                kinds += ["trial"] * (len(means) - 1)
+                marks += [
+                    Mark(arm["name"], kind, x=value, y=mean)
+                    for kind, mean in zip(kinds, means, strict=True)
+                ]
     positive = all(mark.x is not None and mark.x > 0 for mark in marks)
     label = f"mean validation {task['metric']}"
     return Panel(task["name"], "lines", key, label, marks, log_x=10 if positive else 0)

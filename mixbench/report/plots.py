@@ -283,7 +283,10 @@ def _lines(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
         single = [mark for mark in own if mark.kind in ("seed", "trial")]
         joined = [mark for mark in own if mark.kind not in ("seed", "trial")]
         for marks, look in (
-            (single, {**shape, "ls": "", "ms": 3, "alpha": 0.5, "zorder": 1}),
+            (
+                single,
+                {**shape, "ls": "", "alpha": 0.5, "zorder": 1, **({"ms": 3} if joined else {})},
+            ),
             (joined, {**shape, "lw": 1.2}),
         ):
             if not marks:

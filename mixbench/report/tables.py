@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mixbench.overrides import as_override, flat
 from mixbench.stats import STATE_BITS
-from mixbench.study import as_override, flat
 
 
 @dataclass(frozen=True)

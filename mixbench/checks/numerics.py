@@ -1,0 +1,98 @@
+"""Checks of numbers: precision, range, scale, lengths beyond those made for."""
+
+from __future__ import annotations
+
+import torch
+
+from mixbench.checks.subject import Failed, Subject, inputs, largest, weights_like
+
+
+def precision(subject: Subject) -> str:
+    """Float32 gives what float64 gives, to 1e-3 of the largest output, gradients to 1e-2."""
+    exact, x = _run(subject, torch.float64)
+    rough, z = _run(subject, torch.float32)
+    errors = []
+    for name, a, b, allowed in (("outputs", rough, exact, 1e-3), ("gradients", z, x, 1e-2)):
+        error = largest(a.double() - b) / max(1e-30, largest(b))
+        if not error <= allowed:
+            raise Failed(
+                f"{name} differ by {error:.1e} of the largest one",
+                "differences of large numbers, long products, inverses; do these in float64",
+            )
+        errors.append(f"{name} {error:.1e}")
+    return ", ".join(errors)
+
+
+def bfloat16(subject: Subject) -> str:
+    """It runs under bfloat16 autocast, as `dtype=bfloat16` does, and stays finite."""
+    mixer = subject.mixer(torch.float32)
+    x = inputs(mixer, 2, subject.length(33), torch.float32).requires_grad_()
+    exact = mixer(x.detach())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = mixer(x)
+    (y.float() * weights_like(exact)).sum().backward()
+    assert x.grad is not None
+    if not (y.isfinite().all() and x.grad.isfinite().all()):
+        raise Failed(
+            "outputs or gradients are not finite",
+            "masks filled with numbers beyond the type, sums of many exponentials",
+        )
+    error = largest(y.float() - exact) / max(1e-30, largest(exact))
+    return f"error {error:.1e} of the largest output"
+
+
+def input_scales(subject: Subject) -> str:
+    """Inputs of 1e-3 to 1e3 times the usual size leave outputs and gradients finite."""
+    mixer = subject.mixer(torch.float32)
+    for scale in (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3):
+        x = (scale * inputs(mixer, 2, subject.length(33), torch.float32)).requires_grad_()
+        y = mixer(x)
+        mixer.zero_grad(set_to_none=True)
+        (y * weights_like(y)).sum().backward()
+        tensors = {"the output": y, "the gradient of the input": x.grad}
+        tensors |= {f"the gradient of {name}": p.grad for name, p in mixer.named_parameters()}
+        for name, tensor in tensors.items():
+            if tensor is not None and not tensor.isfinite().all():
+                raise Failed(
+                    f"{name} is not finite for inputs of size {scale:g}",
+                    "exponentials without a maximum taken off, products along time, divisions",
+                )
+    return "finite for 1e-3 to 1e3"
+
+
+def initial_scale(subject: Subject) -> str:
+    """A new mixer's output is finite and at most 100 times as large as its input."""
+    mixer = subject.mixer(torch.float32, shaken=False)
+    x = inputs(mixer, 4, subject.length(64), torch.float32)
+    with torch.no_grad():
+        ratio = float(mixer(x).square().mean().sqrt() / x.square().mean().sqrt())
+    if not ratio <= 100:
+        raise Failed(
+            f"the output is {ratio:.3g} times the input (root mean square)",
+            "initial weights, sums over time that want a mean or a norm",
+        )
+    return "it starts silent" if ratio == 0 else f"{ratio:.3g} times the input (rms)"
+
+
+def extrapolation(subject: Subject) -> str:
+    """It runs at four times the length that it is made for, and stays finite."""
+    mixer = subject.mixer(torch.float32)
+    T = 4 * subject.seq_len
+    with torch.no_grad():
+        y = mixer(inputs(mixer, 1, T, torch.float32))
+    bad = (~y.isfinite()).any(-1)[0].nonzero()
+    if len(bad):
+        raise Failed(
+            f"not finite from position {int(bad[0])} of {T}", "sums and products along time"
+        )
+    return f"T {T}"
+
+
+def _run(subject: Subject, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Outputs and the input's gradient."""
+    mixer = subject.mixer(dtype)
+    x = inputs(mixer, 2, subject.length(130), dtype).requires_grad_()
+    y = mixer(x)
+    (y * weights_like(y)).sum().backward()
+    assert x.grad is not None
+    return y.detach(), x.grad

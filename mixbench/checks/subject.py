@@ -1,0 +1,121 @@
+"""What a check is given, and how it says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixbench import seeds
+from mixbench.mixers.mixer import Mixer
+
+MakeMixer = Callable[[], Mixer]
+
+
+class Failed(AssertionError):
+    """A check does not hold.
+
+    Args:
+        reason: What was seen, with numbers and positions.
+        look: What to look at.
+    """
+
+    def __init__(self, reason: str, look: str) -> None:
+        super().__init__(reason, look)
+        self.reason = reason
+        self.look = look
+
+    def __str__(self) -> str:
+        return f"{self.reason}; look at: {self.look}"
+
+
+class Skipped(Exception):
+    """A check does not apply to this mixer."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A mixer on trial, made anew for every check.
+
+    Attributes:
+        make: Makes it, with the values that its constructor gives.
+        seq_len: The longest sequence that it is made for, T.
+    """
+
+    make: MakeMixer
+    seq_len: int
+
+    def mixer(
+        self,
+        dtype: torch.dtype = torch.float64,
+        seed: int = 0,
+        shaken: bool = True,
+        guarded: bool = True,
+    ) -> Mixer:
+        """The mixer in evaluation mode, as mixbench initialises it.
+
+        Args:
+            dtype: Of its parameters.
+            seed: Of the initial values.
+            shaken: Add N(0, 0.05) to every parameter. What starts at zero, a gate say, would
+                otherwise hide whatever is behind it.
+            guarded: Give it copies of its inputs, so that one that changes them fails one check.
+
+        Raises:
+            TypeError: `make` makes something else.
+        """
+        with seeds.torch_stream(seed, "checks", "make"):
+            mixer = self.make()
+        if not isinstance(mixer, Mixer):
+            raise TypeError(
+                f"expected a mixbench.mixers.mixer.Mixer, got {type(mixer).__qualname__}"
+            )
+        seeds.init_parameters(mixer, seed, "mixer")
+        if shaken:
+            with torch.no_grad(), seeds.torch_stream(seed, "checks", "shake"):
+                for parameter in mixer.parameters():
+                    parameter.add_(torch.randn_like(parameter), alpha=0.05)
+        if guarded:
+            mixer.register_forward_pre_hook(lambda _, given: (given[0].clone(), *given[1:]))
+        return mixer.to(dtype).eval()
+
+    def causal(self) -> Mixer:
+        """The mixer, if it is causal.
+
+        Raises:
+            Skipped: It is not.
+        """
+        mixer = self.mixer()
+        if not mixer.causal:
+            raise Skipped("it looks both ways")
+        return mixer
+
+    def length(self, wanted: int) -> int:
+        """A length for a check: `wanted`, or as long as the mixer is made for."""
+        return min(wanted, self.seq_len)
+
+
+def inputs(
+    mixer: Mixer, batch: int, seq_len: int, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> Tensor:
+    """Standard normal inputs `[B, T, D]`."""
+    with seeds.torch_stream(seed, "checks", "inputs"):
+        return torch.randn(batch, seq_len, mixer.d_model, dtype=torch.float64).to(dtype)
+
+
+def largest(x: Tensor) -> float:
+    """The largest absolute value; 0 where there is none, NaN where one is NaN."""
+    return float(x.detach().abs().max()) if x.numel() else 0.0
+
+
+def distance(x: Tensor, y: Tensor) -> float:
+    """The largest absolute difference over `max(1, |y|)`."""
+    return largest(x - y) / max(1.0, largest(y))
+
+
+def weights_like(y: Tensor) -> Tensor:
+    """Fixed numbers of both signs that make a scalar of an output, for its gradient."""
+    with seeds.torch_stream(0, "checks", "weights"):
+        return torch.randn(y.shape, dtype=torch.float64).to(y)
