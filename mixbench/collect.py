@@ -16,7 +16,14 @@ from typing import Any
 
 from mixbench.errors import SettingError, nearest
 from mixbench.overrides import flat, is_number
-from mixbench.records import COMPLETED, RunFolder, bounded_text, listed_record, short_name
+from mixbench.records import (
+    COMPLETED,
+    RunFolder,
+    bounded_text,
+    listed_record,
+    short_name,
+    strict_json,
+)
 from mixbench.study import ABLATION, EVALUATION, SELECTION
 
 MISSING = "missing"
@@ -428,7 +435,7 @@ def earlier_starts(folder: Path, content: Mapping[str, Any]) -> dict[str, float]
 def _sweep_content(folder: Path) -> dict[str, Any] | None:
     """What a `sweep.json` holds; None for a file that is not one of ours."""
     try:
-        content = json.loads(bounded_text(folder / "sweep.json"))
+        content = strict_json(bounded_text(folder / "sweep.json"))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(content, dict) or not isinstance(content.get("runs"), list):

@@ -1,12 +1,13 @@
 """Studies to comparisons: choices, paired differences, verdicts and costs as plain data.
 
 `compare` makes the content of `report.json`: strings, numbers, lists and dictionaries, None where
-a number is not known. Tables, Markdown and plots are drawn from it alone. Never imports torch.
+a number is not known. Tables, pages and plots are drawn from it alone. Never imports torch.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +24,13 @@ from mixbench.records import COMPLETED, DIVERGED, config_folders, read_history
 from mixbench.report.tables import interval, signed
 from mixbench.stats import (
     MAX_SEEDS,
+    STATE_BITS,
+    bits_to_recall,
     effect_size,
     expected_best,
     holm,
     interquartile_mean,
+    recalled_bits,
     sign_flip_p,
     t_interval,
     verdict,
@@ -43,7 +47,7 @@ def compare(study: StudyRuns) -> dict[str, Any]:
         task["verdicts"] = [
             _headline(study, task, idea) for idea in study.ideas if _compared(task, idea)
         ]
-    return {
+    content = {
         "name": study.name,
         "title": study.title,
         "planned": study.planned,
@@ -53,12 +57,32 @@ def compare(study: StudyRuns) -> dict[str, Any]:
         "published": study.published,
         "source": study.source,
         "command": study.command,
+        "commands": [study.command] if study.planned else _judging_commands(study),
         "wall_seconds": study.wall_seconds,
         "launched": study.launched,
         "notes": study.notes + _outdated(tasks) + _unlike(study),
         "environment": _environment(study),
         "tasks": tasks,
     }
+    clean: dict[str, Any] = _legible(content)
+    return clean
+
+
+def _legible(content: Any) -> Any:
+    """Plain data, its texts without what acts on a terminal or page instead of being read.
+
+    Control characters, surrogates and overrides of the writing direction become U+FFFD: records may
+    come from strangers.
+    """
+    if isinstance(content, (float, int)):  # nearly all of it
+        return content
+    if isinstance(content, str):
+        return _ILLEGIBLE.sub("\N{REPLACEMENT CHARACTER}", content)
+    if isinstance(content, dict):
+        return {_legible(key): _legible(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return list(map(_legible, content))
+    return content
 
 
 def _unlike(study: StudyRuns) -> list[str]:
@@ -99,6 +123,14 @@ def _outdated(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+_RECALL = "mixbench.datasets.mqar.MQAR"
+# A record from elsewhere must not make us sum for ever, or count beyond what a float tells apart.
+_MOST_PAIRS, _MOST_VALUES = 2**16, 2**31
+
+_ILLEGIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+
 # What stands for a task of which no run has left a result.
 _NOTHING: dict[str, Any] = {
     "metric": None,
@@ -121,6 +153,10 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
         for baseline in study.baselines
         if idea in task.arms and baseline in task.arms
     ]
+    recall = _recall(known["config"]["dataset"])
+    if recall is not None:
+        for arm in arms:
+            arm["recall"] = _recalled(arm["evaluation"], recall)
     margin = known["margin"] if task.margin is None else task.margin
     for comparison in comparisons:
         comparison |= {"margin": margin, "ceiling": known.get("ceiling"), "sign": sign}
@@ -132,10 +168,42 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
         "chance": completed[0]["chance"] if completed else {},
         "ceiling": known.get("ceiling"),
         "dataset": known["config"]["dataset"],
+        "recall": recall,
         "arms": arms,
         "comparisons": comparisons,
         "strongest_baseline": _strongest(study, arms, sign),
         "ablations": _ablations(study, task, sign, worst),
+    }
+
+
+def _recall(dataset: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Of associative recall: pairs K, values W, and the bits that K pairs take at least."""
+    pairs, vocabulary = dataset.get("num_pairs"), dataset.get("vocab_size")
+    if dataset.get("_target_") != _RECALL or type(pairs) is not int or type(vocabulary) is not int:
+        return None
+    values = vocabulary - vocabulary // 2
+    if not (1 <= pairs <= values and 2 <= values <= _MOST_VALUES and pairs <= _MOST_PAIRS):
+        return None
+    return {"pairs": pairs, "values": values, "bits": bits_to_recall(pairs, values)}
+
+
+def _recalled(
+    evaluation: Sequence[Mapping[str, Any]], recall: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Bits that an arm's trained models recall and hold, means over those that completed."""
+    known = [
+        (run["test"], run["state"] * STATE_BITS)
+        for run in evaluation
+        if run["test"] is not None and 0 <= run["test"] <= 1 and run["state"]
+    ]
+    if not known:
+        return None
+    scores, held = np.array(known, dtype=np.float64).T
+    bits = recalled_bits(recall["pairs"], recall["values"], 1 - scores)
+    return {
+        "bits": float(bits.mean()),
+        "state_bits": float(held.mean()),
+        "efficiency": float((bits / held).mean()),
     }
 
 
@@ -179,6 +247,7 @@ def _arm(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any]:
     return {
         "name": arm.name,
         "mixer": None if example is None else example["config"]["mixer"]["_target_"],
+        "config": None if example is None else _without_seed(example["config"]),
         "parameters": None if example is None else example["parameters"]["total"],
         "state_size": _largest(completed, "state_size"),
         "state_held": _largest(completed, "state_held"),
@@ -203,6 +272,10 @@ def _arm(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any]:
     }
 
 
+def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "seed"}
+
+
 def _largest(results: Iterable[Any], key: str) -> int | None:
     return max((result[key] for result in results if result[key] is not None), default=None)
 
@@ -225,7 +298,11 @@ def _evaluation(run: Run) -> dict[str, Any]:
         name = f"valid/{run.result['metric']}"
         # A curve that is missing or damaged is not drawn; the scores are those of the result.
         with suppress(OSError, ValueError, KeyError):
-            history = [[row["step"], row[name]] for row in read_history(run.folder.history)]
+            history = [
+                [row["step"], row[name]]
+                for row in read_history(run.folder.history)
+                if math.isfinite(row["step"]) and math.isfinite(row[name])
+            ]
     return {
         "seed": run.seed,
         "status": run.status,
@@ -257,7 +334,8 @@ def _budget(trials: Sequence[Mapping[str, Any]], sign: float) -> list[float | No
     scores = [-math.inf if trial["mean"] is None else sign * trial["mean"] for trial in trials]
     if not scores:
         return []
-    return [None if math.isinf(best) else sign * best for best in expected_best(np.array(scores))]
+    best = expected_best(np.array(scores)).tolist()
+    return [None if math.isinf(score) else sign * score for score in best]
 
 
 def _signature(runs: Sequence[Run]) -> dict[str, Any]:
@@ -362,6 +440,21 @@ def _fill(study: StudyRuns, run: Run | None, others: Sequence[Run], seed: int) -
     texts = [text for text in texts if not text.startswith("seed=")]
     retry = ["rerun=failed"] if run is not None else []
     return shlex.join(["mixbench", *texts, f"seed={seed}", *retry])
+
+
+def _judging_commands(study: StudyRuns) -> list[str]:
+    """The commands that make the runs which judge plain runs' arms, where they can be told."""
+    commands = []
+    for task in study.tasks.values():
+        for arm in task.arms.values():
+            texts = _recorded_arguments(arm.evaluation[0]) if arm.evaluation else []
+            if not texts or any(text.startswith("sweep=") for text in texts):
+                continue
+            texts = [text for text in texts if not text.startswith("seed=")]
+            seeds = ",".join(str(run.seed) for run in arm.evaluation)
+            several = ["-m"] if len(arm.evaluation) > 1 else []
+            commands.append(shlex.join(["mixbench", *texts, f"seed={seeds}", *several]))
+    return list(dict.fromkeys(commands))
 
 
 def _recorded_arguments(run: Run) -> list[str]:
@@ -481,12 +574,15 @@ def _headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str,
     if comparison["outcome"] == "inconclusive":
         detail += _advice(study, comparison)
     place = f" on {task['name']}" if len(study.tasks) > 1 else ""
+    summary = f"{idea} vs {baseline}{place}: {mechanism}, {outcome}"
     return {
         "idea": idea,
         "baseline": baseline,
         "mechanism": signature["outcome"],
         "outcome": comparison["outcome"],
-        "headline": f"{idea} vs {baseline}{place}: {mechanism}, {outcome} ({detail})",
+        "headline": f"{summary} ({detail})",
+        "summary": summary,
+        "detail": detail,
     }
 
 

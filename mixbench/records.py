@@ -75,12 +75,23 @@ _MOST_SOURCES = 1000
 MOST_BYTES = 64 * 2**20
 """No record's text file is larger; what comes from elsewhere may be."""
 
+_LARGEST = 1e100
+
 _RESULT_KEYS = {
     "status", "reason", "seed", "started", "config", "code_version", "device", "threads",
     "machine", "versions", "metric", "higher_is_better", "margin", "parameters", "metrics",
     "seconds",
 }  # fmt: skip
 _COMPLETED_KEYS = {"chance", "n_cells", "state_size", "state_held", "operations", "signature"}
+_CHECK_KEYS = {"name", "layer", "predicted", "observed", "holds"}
+_NUMBER = (int, float)
+# Of what is read as more than text; a record may come from a stranger.
+_TYPES: dict[str, Any] = {
+    "status": str, "reason": (str, type(None)), "seed": int, "started": str, "code_version": str,
+    "machine": dict, "versions": dict, "metric": str, "higher_is_better": bool, "margin": _NUMBER,
+    "n_cells": (int, type(None)), "state_size": (int, type(None)), "state_held": (int, type(None)),
+    "operations": dict, "signature": (dict, type(None)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ class RunFolder:
     def read_result(self) -> dict[str, Any] | None:
         """The result, or None where the run has none, or one that cannot be read as a result."""
         try:
-            result = json.loads(bounded_text(self.result))
+            result = strict_json(bounded_text(self.result))
         except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
             return None
         return result if _is_result(result) else None
@@ -202,6 +213,30 @@ def bounded_text(path: Path) -> str:
     return path.read_text()
 
 
+def strict_json(text: str) -> Any:
+    """What a JSON text holds, without numbers that nothing can be computed with.
+
+    We write none that is not finite, and no result is as large as `_LARGEST`.
+
+    Raises:
+        ValueError: It is not JSON, or has such a number.
+        RecursionError: It is nested too deep.
+    """
+    return json.loads(text, parse_constant=_bounded, parse_float=_bounded, parse_int=_bounded_int)
+
+
+def _bounded(text: str) -> float:
+    value = float(text)
+    if not abs(value) < _LARGEST:
+        raise ValueError(f"expected numbers that can be computed with, got {text}")
+    return value
+
+
+def _bounded_int(text: str) -> int:
+    _bounded(text)
+    return int(text)
+
+
 def _is_result(content: Any) -> bool:
     """Whether what was read has the parts that every result has, and completed ones besides."""
     if not isinstance(content, dict) or not content.keys() >= _RESULT_KEYS:
@@ -213,7 +248,36 @@ def _is_result(content: Any) -> bool:
             isinstance(config.get(group), dict) and isinstance(config[group].get("_target_"), str)
             for group in ("dataset", "mixer")
         )
-        and (content["status"] != COMPLETED or content.keys() >= _COMPLETED_KEYS)
+        and all(isinstance(content[key], kind) for key, kind in _TYPES.items() if key in content)
+        and all(map(_is_numbers, map(content.get, ("metrics", "chance", "parameters", "seconds"))))
+        and (
+            content["status"] != COMPLETED
+            or (
+                content.keys() >= _COMPLETED_KEYS
+                and all(map(_is_numbers, map(content["operations"].get, ("per_token", "per_pair"))))
+                and (content["signature"] is None or _is_signature(content["signature"]))
+            )
+        )
+    )
+
+
+def _is_numbers(content: Any) -> bool:
+    """Whether it holds nothing but numbers by name, or is not there."""
+    return content is None or (
+        isinstance(content, dict)
+        and all(isinstance(value, (*_NUMBER, type(None))) for value in content.values())
+    )
+
+
+def _is_signature(content: Mapping[str, Any]) -> bool:
+    checks, failing = content.get("checks"), content.get("failing")
+    return (
+        isinstance(content.get("of"), int)
+        and isinstance(failing, list)
+        and all(isinstance(name, str) for name in failing)
+        and isinstance(checks, list)
+        and all(isinstance(check, dict) and check.keys() >= _CHECK_KEYS for check in checks)
+        and all(isinstance(check["name"], str) for check in checks)
     )
 
 

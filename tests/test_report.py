@@ -40,6 +40,7 @@ def test_everything_is_written_into_the_first_path(report, outputs):
     assert "laplacian vs attention: mechanism not stated, baseline not beaten" in out
     assert {path.name for path in outputs.iterdir()} == {
         "runs",
+        "report.html",
         "report.json",
         "report.md",
         "plots",
@@ -85,7 +86,10 @@ def test_missing_sides_exit_with_1_after_the_report(report, outputs):
 
 MISTAKES = [
     (["nowhere"], "report: expected a path that exists, got nowhere"),
-    (["{}", "--format", "pdf"], "--format: expected some of terminal, json, md, plots, got pdf"),
+    (
+        ["{}", "--format", "pdf"],
+        "--format: expected some of terminal, json, md, html, plots, got pdf",
+    ),
     (["{}", "--idea", "laplacien"], "--idea: expected one of .* did you mean 'laplacian'"),
     (["{}", "--bogus"], "report: expected arguments as --help lists them, got unrecognized"),
     (["{}", "--out", "/proc/nowhere"], "--out: expected a folder that can be written"),
@@ -123,7 +127,7 @@ def test_neither_torch_nor_scipy_stats_is_imported(mixbench, outputs):
     assert done.returncode == 0
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "mixbench.stats" in imported
-    assert not imported & {"torch", "scipy.stats", "matplotlib"}
+    assert not imported & {"torch", "scipy.stats", "matplotlib", "jinja2"}
 
 
 def test_strangers_text_means_nothing_to_markdown(report, outputs):

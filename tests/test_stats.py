@@ -146,6 +146,43 @@ def test_expected_best_of_many_trials():
     assert np.isneginf(stats.expected_best([-np.inf, -np.inf])).all()
 
 
+# ---------------------------------------------------------------- recall and its bits
+
+
+def test_bits_to_recall_by_hand():
+    assert stats.bits_to_recall(1, 32) == 5
+    assert stats.bits_to_recall(2, 4) == pytest.approx(math.log2(12))
+    assert stats.bits_to_recall(4, 32) == pytest.approx(19.71907)  # log2 863,040
+    assert stats.bits_to_recall(2, 2) == 1  # which of the two comes first
+
+
+def test_recalled_bits_by_hand():
+    assert stats.recalled_bits(4, 32, 0.0) == 20  # four independent values
+    # K 3, W 4, e 1/4: h2 = 2 - 3/4 log2 3, so 3 (2 - (2 - 3/4 log2 3) - 1/4 log2 3).
+    assert stats.recalled_bits(3, 4, 0.25) == pytest.approx(1.5 * math.log2(3))
+    assert stats.recalled_bits(5, 2, 0.5) == 0
+    assert stats.recalled_bits(1, 8, [7 / 8, 0.9, 1.0]).tolist() == [0, 0, 0]  # chance and worse
+
+
+@pytest.mark.parametrize("values", [2, 3, 32])
+@pytest.mark.parametrize("error", [0.01, 0.3, 0.45])
+def test_recalled_bits_are_the_information_in_answers_that_err_evenly(values, error):
+    """Fano's inequality is an equality where all wrong values are equally likely."""
+    joint = np.full((values, values), error / (values - 1) / values)
+    np.fill_diagonal(joint, (1 - error) / values)
+    information = (joint * np.log2(joint * values**2)).sum()
+    assert stats.recalled_bits(7, values, error) == pytest.approx(7 * information)
+
+
+def test_recalled_bits_fall_with_the_error():
+    error = np.linspace(0, 1, 1001)
+    bits = stats.recalled_bits(8, 32, error)
+    assert bits.shape == error.shape
+    assert (np.diff(bits) <= 0).all()
+    assert bits[0] == 40
+    assert stats.bits_to_recall(8, 32) < bits[0]
+
+
 # ---------------------------------------------------------------- verdicts
 
 
@@ -281,6 +318,11 @@ def test_only_expected_best_takes_lost_ones():
         (lambda: stats.seeds_for_power([1.0, 2.0], math.nan), "margin"),
         (lambda: stats.seeds_for_power([1.0, 2.0], 0.1, 1.0), "power"),
         (lambda: stats.seeds_for_power([1.0, 2.0], 0.1, comparisons=0), "comparisons"),
+        (lambda: stats.bits_to_recall(0, 4), "pairs"),
+        (lambda: stats.bits_to_recall(5, 4), "1 to 4"),
+        (lambda: stats.recalled_bits(1, 1, 0.0), "two values"),
+        (lambda: stats.recalled_bits(1, 4, 1.5), "error"),
+        (lambda: stats.recalled_bits(1, 4, math.nan), "error"),
         (lambda: judge([1.0], -0.1), "margin"),
         (lambda: judge([1.0], 0.1, p=math.nan), "p_adjusted"),
         (lambda: judge([1.0], 0.1, ceiling=math.nan), "ceiling"),

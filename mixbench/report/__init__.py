@@ -1,1 +1,1 @@
-"""Comparisons for reading: terminal, Markdown, JSON and plots. Never imports torch."""
+"""Comparisons for reading: terminal, page, Markdown, JSON and plots. Never imports torch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from mixbench.collect import collect
 from mixbench.comparison import compare
 from mixbench.errors import Parser, RunsFailed, SettingError, some_of
 from mixbench.records import make_folder, write_bytes, write_json
+from mixbench.report.figures import Plot, study_plots
 from mixbench.report.markdown import markdown
 from mixbench.report.terminal import print_report
 from mixbench.summary import make_console
 
-FORMATS = ("terminal", "json", "md", "plots")
+FORMATS = ("terminal", "json", "md", "html", "plots")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -43,7 +45,9 @@ def main(arguments: Sequence[str]) -> None:
         help=f"some of {','.join(FORMATS)} (default: all)",
     )
     parser.add_argument(
-        "--out", type=Path, help="folder for report.json, report.md and plots (default: first PATH)"
+        "--out",
+        type=Path,
+        help="folder for report.html, report.json, report.md and plots (default: first PATH)",
     )
     given = parser.parse_args(list(arguments))
     formats = some_of("--format", given.format.split(","), FORMATS)
@@ -74,7 +78,7 @@ def write_report(
 
     Args:
         paths: See `collect.collect`.
-        out: Folder for `report.json`, `report.md` and `plots/`.
+        out: Folder for `report.html`, `report.json`, `report.md` and `plots/`.
         console: Where the tables go.
         formats: Which of `FORMATS`.
         baseline: The arm to beat, instead of the sweep's.
@@ -98,22 +102,44 @@ def write_report(
         print_report(console, studies)
     if not written:
         return studies
-    plots: list[list[tuple[str, str]]] = []
+    names = _names(studies)
+    figures: list[list[Plot]] = []
+    files: list[list[tuple[str, str]]] = []
+    if "plots" in formats or "html" in formats:
+        figures = [study_plots(study) for study in studies]
     if "plots" in formats:
         # Imported here: matplotlib would double the time to the first table.
         from mixbench.report.plots import draw_plots
 
-        names = [study["name"] for study in studies]
-        for number, study in enumerate(studies):
-            # Several studies may have one name: the same sweep with other settings.
-            prefix = (
-                f"{study['name']}-{number}" if names.count(study["name"]) > 1 else names[number]
-            )
-            drawn = draw_plots(study, out / "plots", prefix)
-            plots.append([(what, f"plots/{name}") for what, name in drawn])
+        for plots, name in zip(figures, names, strict=True):
+            drawn = draw_plots(plots, out / "plots", name)
+            files.append([(what, f"plots/{file}") for what, file in drawn])
     if "json" in formats:
         write_json(out / "report.json", {"studies": studies})
     if "md" in formats:
-        write_bytes(out / "report.md", markdown(studies, plots).encode())
+        write_bytes(out / "report.md", markdown(studies, files).encode())
+    if "html" in formats:
+        from mixbench.report.html import page
+
+        command = _command(paths, baseline, idea)
+        text = page(studies, figures, names, command, plot_files="plots" in formats)
+        # A path need not be text; what is in records is, see comparison.compare.
+        write_bytes(out / "report.html", text.encode(errors="replace"))
     console.print(f"report: {out}", markup=False, highlight=False, soft_wrap=True)
     return studies
+
+
+def _names(studies: Sequence[dict[str, Any]]) -> list[str]:
+    """What each study's plots are called by: the same sweep may be there with other settings."""
+    names = [study["name"] for study in studies]
+    return [
+        f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names)
+    ]
+
+
+def _command(paths: Sequence[Path], baseline: str | None, idea: str | None) -> str:
+    """What makes the report again, from where it was made."""
+    here = Path.cwd()
+    shown = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+    roles = [f"--{role}={name}" for role, name in (("baseline", baseline), ("idea", idea)) if name]
+    return shlex.join(["mixbench", "report", *map(str, shown), *roles])

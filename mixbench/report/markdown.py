@@ -16,7 +16,8 @@ def markdown(
 
     Args:
         studies: The studies.
-        plots: Each study's plots as (what it shows, relative path); may be empty for none at all.
+        plots: Each study's plots as (what it shows, relative path without the ending); may be empty
+            for none at all.
     """
     lines = []
     for study, drawn in zip(studies, plots or [()] * len(studies), strict=True):
@@ -39,7 +40,8 @@ def markdown(
         if drawn:
             lines += ["## Plots", ""]
             for what, path in drawn:
-                lines += [f"![{escape(what)}]({path})", ""]
+                lines += [f"![{escape(what)}]({path}.png)", ""]
+                lines += [f"[SVG]({path}.svg), [numbers]({path}.csv)", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

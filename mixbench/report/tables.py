@@ -6,17 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mixbench.overrides import as_override
+from mixbench.overrides import as_override, flat
+from mixbench.stats import STATE_BITS
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A titled table of strings; `note` is what its reader has to know."""
+    """A titled table of strings.
+
+    Attributes:
+        note: What its reader has to know.
+        flagged: Numbers of the rows that say something is wrong.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     note: str = ""
+    flagged: frozenset[int] = frozenset()
 
 
 def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
@@ -27,6 +34,7 @@ def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
         scores_table(task),
         comparisons_table(task),
         costs_table(task),
+        recall_table(task),
         trials_table(task),
         budget_table(task),
         signature_table(task),
@@ -57,7 +65,7 @@ def scores_table(task: Mapping[str, Any]) -> TextTable:
             )
         )
     return TextTable(
-        f"{task['name']}: {task['metric']} ({better}{told}, margin {number(task['margin'])})",
+        f"{task['metric']} on {task['name']} ({better}{told}, margin {number(task['margin'])})",
         ("arm", "trials", "chosen", "valid [95 % CI]", "test [95 % CI]", "test IQM", "lost"),
         rows,
     )
@@ -91,6 +99,33 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
             "seconds in all",
         ),
         rows,
+    )
+
+
+def recall_table(task: Mapping[str, Any]) -> TextTable:
+    """What associative recall takes, and what of their state the arms use for it."""
+    recall = task["recall"]
+    if recall is None:
+        return TextTable("recall", (), [])
+    pairs, values = recall["pairs"], recall["values"]
+    rows = [
+        (
+            arm["name"],
+            f"{arm['recall']['bits']:.1f}",
+            f"{arm['recall']['state_bits']:,.0f}",
+            f"{arm['recall']['efficiency']:.2g}",
+        )
+        for arm in task["arms"]
+        if arm["recall"] is not None
+    ]
+    return TextTable(
+        f"recall efficiency: {pairs} pairs with {values} values take at least "
+        f"{recall['bits']:.1f} bits",
+        ("arm", "recalled bits", f"state bits ({STATE_BITS} a number)", "recalled over state"),
+        rows,
+        f"at least: sum of log2({values} - i) over i < {pairs}; recalled, on test: "
+        f"{pairs} (log2 {values} - h2(e) - e log2 {values - 1}) with the error e, h2 the binary "
+        "entropy (Fano's inequality); means over the completed runs",
     )
 
 
@@ -178,25 +213,104 @@ def budget_table(task: Mapping[str, Any]) -> TextTable:
 
 def signature_table(task: Mapping[str, Any]) -> TextTable:
     """What each mixer predicts about itself, on the trained models."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    flagged = set()
     for arm in task["arms"]:
         signature = arm["signature"]
         for name in dict.fromkeys(check["name"] for check in signature["checks"]):
             layers = [check for check in signature["checks"] if check["name"] == name]
+            held = min(check["holds_in"] for check in layers)
+            if held < signature["models"]:
+                flagged.add(len(rows))
             rows.append(
                 (
                     arm["name"],
                     name,
                     observed(layers[0]["predicted"]),
                     " / ".join(dict.fromkeys(observed(check["observed"]) for check in layers)),
-                    f"{min(check['holds_in'] for check in layers)}/{signature['models']}",
+                    f"{held}/{signature['models']}",
                 )
             )
     return TextTable(
         "signatures on the trained models",
         ("arm", "check", "predicted", "observed in the first (by layer)", "holds in"),
         rows,
+        flagged=frozenset(flagged),
     )
+
+
+def seeds_table(task: Mapping[str, Any]) -> TextTable:
+    """Every evaluation seed's test scores, and the paired differences."""
+    runs = {
+        arm["name"]: {run["seed"]: run for run in arm["evaluation"]}
+        for arm in task["arms"]
+        if arm["evaluation"]
+    }
+    differences = [
+        {pair["seed"]: pair["difference"] for pair in each["pairs"]} for each in task["comparisons"]
+    ]
+    rows = [
+        (
+            str(seed),
+            *(_score(by_seed.get(seed)) for by_seed in runs.values()),
+            *("" if seed not in each else signed(each[seed]) for each in differences),
+        )
+        for seed in sorted({seed for by_seed in runs.values() for seed in by_seed})
+    ]
+    return TextTable(
+        f"test {task['metric']} by seed, differences positive is better",
+        ("seed", *runs, *(f"{each['idea']} vs {each['baseline']}" for each in task["comparisons"])),
+        rows,
+    )
+
+
+def configuration_tables(task: Mapping[str, Any]) -> list[TextTable]:
+    """The chosen configurations: what differs, first what was tuned, and what is the same."""
+    configs = {
+        arm["name"]: flat({k: v for k, v in arm["config"].items() if k not in ("dataset", "test")})
+        for arm in task["arms"]
+        if arm["config"] is not None
+    }
+    tuned = [key for arm in task["arms"] for key in arm["evaluated"] or ()]
+    keys = list(dict.fromkeys(tuned + [key for config in configs.values() for key in config]))
+    if "lr" in keys:  # which the optimizer's interpolates
+        keys = [key for key in keys if key != "optimizer.lr"]
+    texts = {
+        key: [as_override(c[key]) if key in c else "" for c in configs.values()] for key in keys
+    }
+    same = [key for key in keys if len(set(texts[key])) == 1 and key not in tuned]
+    data = flat(task["dataset"])
+    return [
+        TextTable(
+            "what was tuned, and what else differs between the arms",
+            ("setting", *configs),
+            [(key, *texts[key]) for key in keys if key not in same],
+        ),
+        TextTable(
+            "what is the same for all arms",
+            ("setting", "value"),
+            [(f"dataset.{key}", as_override(value)) for key, value in data.items()]
+            + [(key, texts[key][0]) for key in same],
+        ),
+    ]
+
+
+def environment_table(study: Mapping[str, Any]) -> TextTable:
+    """Where and with what the runs were made; several values where records differ."""
+    found = study["environment"]
+    rows = [("runs", ", ".join(f"{count} {status}" for status, count in found["runs"].items()))]
+    names = {"code_version": "mixbench's code", "threads": "threads a run", "cpus": "CPUs"}
+    rows += [
+        (names.get(key, key), ", ".join(value))
+        for key, value in found.items()
+        if isinstance(value, list)
+    ]
+    if found["first_started"]:
+        rows.append(("started", f"{found['first_started']} to {found['last_started']}"))
+    if study["wall_seconds"] is not None:
+        minutes = f"{study['wall_seconds'] / 60:.1f} minutes, for {study['launched']} runs"
+        rows.append(("wall time", minutes))
+    return TextTable("machine and versions", ("what", "value"), rows)
 
 
 def ablations_table(task: Mapping[str, Any]) -> TextTable:
@@ -281,6 +395,12 @@ def observed(value: Any) -> str:
             shown = [*shown[:3], f"... {shown[-1]} ({len(shown)} values)"]
         return ", ".join(shown)
     return str(value)
+
+
+def _score(run: Mapping[str, Any] | None) -> str:
+    if run is None:
+        return "missing"
+    return run["status"] if run["test"] is None else number(run["test"])
 
 
 def _values(values: Mapping[str, Any] | None) -> str:

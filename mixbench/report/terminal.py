@@ -57,8 +57,8 @@ def text_table(content: TextTable) -> Table:
     table = Table(title=Text(content.title), title_justify="left", box=box.SIMPLE_HEAD)
     for column in content.columns:
         table.add_column(Text(column), overflow="fold")
-    for row in content.rows:
-        table.add_row(*map(Text, row))
+    for number, row in enumerate(content.rows):
+        table.add_row(*map(Text, row), style="red" if number in content.flagged else None)
     return table
 
 
