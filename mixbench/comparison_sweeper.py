@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from mixbench.collect import MISSING, TaskRuns, earlier_starts, sweep_study
-from mixbench.config import NOT_IDENTITY, Settings, check
+from mixbench.config import NOT_IDENTITY, Settings
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.interruption import Interrupted
 from mixbench.records import (
@@ -157,7 +157,7 @@ class ComparisonSweeper(CheckedSweeper):
         settings, by_seed = self._composed[key]
         if by_seed:  # the user's configuration makes more of the seed than the seed itself
             texts = [*self.arguments, *run.overrides]
-            return check(self.compose(texts), texts)
+            return self.check(self.compose(texts), texts)
         return replace(settings, seed=run.seed, test=run.overrides[-1] == "test=true")
 
     def _select(self, wave: Sequence[Arm]) -> None:
@@ -218,7 +218,8 @@ class ComparisonSweeper(CheckedSweeper):
                 [
                     (run.overrides, result, folder)
                     for (run, folder), result in zip(self.planned, results, strict=True)
-                ]
+                ],
+                self.reasons,
             )
             if table is not None:
                 make_console().print(table)

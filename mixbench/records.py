@@ -22,6 +22,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ _PRESENTATION = {
     "data.py",
     "errors.py",
     "lattice_meeting.py",
+    "launchers.py",
     "listing.py",
     "progress.py",
     "records.py",
@@ -158,6 +160,12 @@ class RunFolder:
             return True
         lock.release()
         return False
+
+    def note(self, text: str) -> None:
+        """Add to the log of a run whose own process cannot any more."""
+        self.create()
+        with suppress(OSError), self.log.open("a") as file:
+            file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} ERROR {text.rstrip()}\n")
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes had begun to write; for the holder of the lock."""
