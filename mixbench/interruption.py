@@ -267,4 +267,8 @@ def _lives(pid: int) -> bool:
         return False
     except PermissionError:  # somebody else's, but there
         return True
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):  # other systems have no such file
+        return True
+    return state != "Z"  # killed, and not yet seen to by its parent

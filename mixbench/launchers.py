@@ -92,10 +92,7 @@ def check_launcher(hydra_cfg: DictConfig) -> None:
     if target.startswith("hydra_plugins.mixbench_"):
         arguments = check_arguments("hydra.launcher", node)
         del arguments["_target_"]
-        try:
-            get_object(target)(**arguments).check()
-        except SettingError as error:
-            raise error.within("hydra.launcher") from error
+        get_object(target)(**arguments).check()
 
 
 def runs_elsewhere(hydra_cfg: DictConfig) -> bool:
@@ -166,10 +163,10 @@ def _failed(error: RunsFailed) -> JobReturn:
 
 def _at_least(key: str, value: float, least: float) -> None:
     if value < least:
-        raise SettingError(key, expected=f"at least {least:g}", got=value)
+        raise SettingError(f"hydra.launcher.{key}", expected=f"at least {least:g}", got=value)
 
 
-# ------------------------------------------------------------------------------- through submitit
+# --------------------------------------------------------------------------------- through submitit
 
 
 def _submitted(
@@ -543,7 +540,7 @@ def _ending(job: _Job) -> str:
     return f" ({', '.join(text for text in found.groups() if text != 'None')})" if found else ""
 
 
-# ------------------------------------------------------------------------------------------ on Ray
+# ------------------------------------------------------------------------------------------- on Ray
 
 
 def _on_ray(
@@ -573,7 +570,9 @@ class Ray(SweepLauncher):
         for key in ("init", "remote"):
             if not isinstance(self.options.get(key), dict):
                 got = self.options.get(key, "nothing")
-                raise SettingError(f"ray.{key}", expected="a table of settings", got=got)
+                raise SettingError(
+                    f"hydra.launcher.ray.{key}", expected="a table of settings", got=got
+                )
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
