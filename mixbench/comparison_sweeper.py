@@ -19,6 +19,7 @@ from mixbench.collect import MISSING, TaskRuns, earlier_starts, sweep_study
 from mixbench.config import NOT_IDENTITY, Settings
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.interruption import Interrupted
+from mixbench.launchers import check_launcher
 from mixbench.records import (
     FAILED,
     RunFolder,
@@ -49,6 +50,8 @@ class ComparisonSweeper(CheckedSweeper):
         choices = self.base.hydra.runtime.choices
         node = OmegaConf.to_container(self.base.sweep, resolve=True)
         assert isinstance(node, dict)
+        if not node["preview"]:
+            check_launcher(self.base.hydra)
         described = {str(key): value for key, value in node.items()}
         self.study = Study(str(choices.sweep), described, str(choices.dataset))
         self.arguments = self._allowed(arguments)

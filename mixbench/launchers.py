@@ -53,11 +53,12 @@ _TAIL = 50
 _ARRAY = 1000
 # The least that Ray takes; runs hand on nothing through it.
 _STORE_BYTES = 80 * 10**6
+_OURS = "hydra_plugins.mixbench_launchers."
 # The start of a launcher's `_target_`, the package that it needs, and the extra that brings it.
 _NEEDS = (
     ("hydra_plugins.hydra_joblib_launcher.", "hydra_plugins.hydra_joblib_launcher", "parallel"),
-    ("hydra_plugins.mixbench_launchers.Submitit", "submitit", "slurm"),
-    ("hydra_plugins.mixbench_launchers.Ray", "ray", "ray"),
+    (f"{_OURS}Submitit", "submitit", "slurm"),
+    (f"{_OURS}Ray", "ray", "ray"),
 )
 
 
@@ -89,7 +90,7 @@ def check_launcher(hydra_cfg: DictConfig) -> None:
                 got=hydra_cfg.runtime.choices["hydra/launcher"],
                 fix=f"pip install 'mixbench[{extra}]'",
             )
-    if target.startswith("hydra_plugins.mixbench_"):
+    if target.startswith(_OURS):
         arguments = check_arguments("hydra.launcher", node)
         del arguments["_target_"]
         get_object(target)(**arguments).check()
@@ -97,7 +98,8 @@ def check_launcher(hydra_cfg: DictConfig) -> None:
 
 def runs_elsewhere(hydra_cfg: DictConfig) -> bool:
     """Whether the launcher's jobs run on machines that may have a GPU where this one has none."""
-    return getattr(get_object(hydra_cfg.launcher._target_), "elsewhere", False)
+    target = str(hydra_cfg.launcher._target_)
+    return target.startswith(_OURS) and bool(get_object(target).elsewhere)
 
 
 class SweepLauncher(Launcher):

@@ -98,12 +98,7 @@ class CheckedSweeper(Sweeper):
         return check(cfg, overrides, elsewhere=runs_elsewhere(self.base.hydra))
 
     def new_folder(self, name: str) -> Path:
-        """Make the sweep's folder, with the configuration that it starts from.
-
-        Raises:
-            SettingError: It cannot be made, or the launcher cannot be used.
-        """
-        check_launcher(self.base.hydra)
+        """Make the sweep's folder, with the configuration that it starts from."""
         # Two sweeps of the same second get different random parts, and `new` would refuse a third.
         name = f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         folder = Path(self.base.output_dir).absolute() / "sweeps" / name
@@ -224,6 +219,7 @@ class GridSweeper(CheckedSweeper):
         self.params = params or {}
 
     def sweep(self, arguments: list[str]) -> Any:
+        check_launcher(self.base.hydra)
         texts = [f"{key}={value}" for key, value in self.params.items()] + arguments
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         (jobs,) = BasicSweeper.split_arguments(parser.parse_overrides(texts), None)
