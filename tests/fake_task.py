@@ -109,7 +109,7 @@ sweep:
     first: {mixer: first, grid: {lr: [1e-2, 3e-2]}}
     slow: {mixer: slow, grid: {lr: [1e-2, 3e-2]}}
     failing: {mixer: failing, grid: {lr: [1e-2, 3e-2]}}
-  selection_seeds: 2
+  selection_seeds: 1
   eval_seeds: 2
 hydra:
   mode: MULTIRUN
