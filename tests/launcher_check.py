@@ -1,9 +1,9 @@
 """`python -m tests.launcher_check LAUNCHER`: a comparison under a launcher, whole and disturbed.
 
-First a comparison of 12 runs as it is; then one of 12 runs, of which four fail, that is interrupted,
-started again, has a worker killed, started again, is itself killed, and started once more. Every
-failed run must have its own traceback, nothing may write once its sweep is over, and both reports
-must be the basic launcher's, timings aside.
+First a comparison of 12 runs as it is; then one of 12 runs, of which four fail, that is stopped by
+SIGINT, started again, has a worker killed, started again, is itself killed, and started once more.
+Every failed run must have its own traceback, nothing may write once its sweep is over, and both
+reports must be the basic launcher's, timings aside.
 
 For SLURM and Ray a cluster of one node is started here; where that cannot be, it says why and ends.
 """
@@ -66,7 +66,7 @@ class Check:
                 *OVERRIDES[launcher],
             ],
             cwd=self.folder,
-            env=self.environment | {"PYTHONPATH": str(ROOT)},
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -102,7 +102,7 @@ class Check:
 
         with self.told("interrupted"):
             sweep = self.started()
-            sweep.send_signal(signal.SIGINT)
+            os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does, to its workers as well
             said = self.finish(sweep, 128 + signal.SIGINT)
             if not said.splitlines()[-1].startswith("mixbench: interrupted; the same command"):
                 raise Fault(f"it did not say how to go on:\n{said}")
@@ -234,6 +234,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("launcher", choices=[name for name in OVERRIDES if name != "basic"])
     parser.add_argument("--keep", type=Path, help="a new folder for the records, which stay")
     given = parser.parse_args(arguments)
+    os.environ["PYTHONPATH"] = str(ROOT)  # clusters start their processes with it
     clusters = {"submitit_slurm": slurm, "ray": ray_cluster}
     with tempfile.TemporaryDirectory() as scratch:
         folder = (given.keep or Path(scratch, "records")).absolute()
