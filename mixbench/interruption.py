@@ -37,7 +37,8 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signum: int, why: str = "") -> None:
         super().__init__(signum, why)
         self.signum = signum
-        self.why = why or signal.Signals(signum).name
+        name = signal.Signals(signum).name
+        self.why = why or {"SIGUSR2": f"{name}, the end of its job's time"}.get(name, name)
 
 
 class _Request:

@@ -260,7 +260,7 @@ class SubmititLauncher(SweepLauncher):
             job.answer.unlink(missing_ok=True)
             job.tries += 1
             job.missed = 0
-        with _signals_later():
+        with _signals_later(), _outside_its_job():
             submitted = executor.map_array(_submitted, *zip(*arguments, strict=True))
         for job, each in zip(jobs, submitted, strict=True):
             job.submitted = each
@@ -345,6 +345,18 @@ def _signals_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _outside_its_job() -> Iterator[None]:
+    """Hide the job that this process itself may be: jobs would inherit what that one asked for."""
+    own = ("SLURM_", "SRUN_", "SUBMITIT_") if "SLURM_JOB_ID" in os.environ else ()
+    hidden = {name for name in os.environ if name.startswith(own) and name != "SLURM_CONF"}
+    before = {name: os.environ.pop(name) for name in hidden}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+
+
 class SubmititLocal(SubmititLauncher):
     """Jobs on this machine, as many at once as it has CPUs for; arguments as `SubmititLauncher`."""
 
@@ -361,7 +373,8 @@ class SubmititLocal(SubmititLauncher):
         return {name: os.environ[name]} if name in os.environ else {}
 
     def _room(self, running: Sequence[_Job]) -> int:
-        cpus = len(os.sched_getaffinity(0))
+        known = hasattr(os, "sched_getaffinity")  # as on Linux, where it is what we may use
+        cpus = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
         return max(1, cpus // self.cpus_per_task) - len(running)
 
     def _withdrawn(self, running: Sequence[_Job]) -> Sequence[_Job]:

@@ -232,6 +232,8 @@ def main(arguments: Sequence[str]) -> int:
     """Entry point: 0 if all is well or cannot be tried here."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("launcher", choices=[name for name in OVERRIDES if name != "basic"])
+    parts = ("whole", "disturbed")
+    parser.add_argument("--only", choices=parts, help="one of the comparisons")
     parser.add_argument("--keep", type=Path, help="a new folder for the records, which stay")
     given = parser.parse_args(arguments)
     os.environ["PYTHONPATH"] = str(ROOT)  # clusters start their processes with it
@@ -244,9 +246,9 @@ def main(arguments: Sequence[str]) -> int:
         try:
             with start(Path(scratch, "c")) if start else nullcontext(dict(os.environ)) as found:
                 check = Check(given.launcher, folder, found)
-                for part in (check.whole, check.disturbed):
-                    with check.told(part.__name__):
-                        part()
+                for part in [given.only] if given.only else parts:
+                    with check.told(part):
+                        getattr(check, part)()
         except Unavailable as error:
             print(f"skipped: {given.launcher}: {error}")
         except Fault as error:
