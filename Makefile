@@ -7,7 +7,8 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format smoke laplacian spiderweb lattice experiments \
-	quick laplacian-quick spiderweb-quick lattice-quick calibration scale torture docs clean
+	quick laplacian-quick spiderweb-quick lattice-quick calibration scale torture docs \
+	check-joblib check-local check-slurm check-ray clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,6 +58,21 @@ torture: setup ## Kill a comparison 100 times with each launcher: half an hour.
 
 scale: setup ## Ten thousand made-up runs: planning, skipping, reporting, timed. Some minutes.
 	$(BIN)/python -m mixbench.scale --out outputs/scale-$(shell date +%Y%m%d-%H%M%S)
+
+# A comparison whole, then with runs that fail, interrupted, with a worker and with itself killed.
+CHECK = $(BIN)/python -m tests.launcher_check
+
+check-joblib: setup ## Comparisons in joblib's workers, whole and disturbed.
+	$(CHECK) joblib
+
+check-local: setup ## The same with a process for each run.
+	$(CHECK) submitit_local
+
+check-slurm: setup ## The same on a one-node SLURM, where its packages are installed.
+	$(CHECK) submitit_slurm
+
+check-ray: setup ## The same on a one-node Ray, where it is installed.
+	$(CHECK) ray
 
 calibration: setup ## Simulate the statistics: how often is a verdict wrong?
 	$(BIN)/python -m mixbench.calibration

@@ -8,8 +8,10 @@ import os
 import shlex
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,9 +29,25 @@ from omegaconf.errors import (
 )
 
 from mixbench.completion import completing, offer
-from mixbench.config import check, mistyped, refuse_own_keys, several_loggers, typed_overrides
-from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
-from mixbench.interruption import Interrupted, signals_kept, stop_sweep, sweeper_of_worker
+from mixbench.config import (
+    Settings,
+    check,
+    mistyped,
+    refuse_own_keys,
+    several_loggers,
+    typed_overrides,
+)
+from mixbench.errors import (
+    Elsewhere,
+    JobRaised,
+    RunsFailed,
+    SettingError,
+    Stopped,
+    nearest,
+    unknown_key,
+)
+from mixbench.interruption import Interrupted, runs_a_sweep, signals_kept, stop_sweep
+from mixbench.launchers import presets_alone
 from mixbench.overrides import override_key
 from mixbench.plugins import config_folder
 from mixbench.progress import display
@@ -75,17 +93,43 @@ def train(cfg: DictConfig) -> float | None:
         The validation metric.
 
     Raises:
-        SettingError: A wrong setting, in a job of a grid; a single run prints it and exits.
-        RunsFailed: The run did not complete; likewise.
+        RunsFailed: In a job of a sweep, whatever went wrong; a single run prints it and exits.
+    """
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        return _job(cfg)
+    try:
+        return _train(cfg)
+    except (SettingError, RunsFailed) as error:
+        # Leave from here: Hydra would print a second line of its own about the exception.
+        _leave(error)
+
+
+def _job(cfg: DictConfig) -> float | None:
+    """One run of a sweep, in whatever process its launcher has put it.
+
+    Raises:
+        RunsFailed: It did not complete. Exceptions come as text: they may be of classes that
+            cannot be pickled, which pools and launchers do not survive.
     """
     try:
         with signals_kept():  # a launcher's worker has come here by another way than `main`
             return _train(cfg)
-    except (SettingError, RunsFailed) as error:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
+    except RunsFailed:
+        raise
+    except Interrupted as error:
+        if runs_a_sweep() or _sweep_folder() is None:
             raise
-        # Leave from here: Hydra would print a second line of its own about the exception.
-        _leave(error)
+        # The sweeper knows; raised as it is, a pool would kill others before they have saved.
+        raise Stopped(error.why, error.signum) from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise JobRaised(reason, traceback.format_exc()) from None
+
+
+def _sweep_folder() -> Path | None:
+    """The folder of the sweep that this job is of; None under a sweeper that makes none."""
+    folder = Path(HydraConfig.get().sweep.dir)
+    return folder if folder.is_absolute() else None
 
 
 # Imported when called: they bring scipy, matplotlib or torch, which no other start needs.
@@ -111,6 +155,7 @@ def main() -> None:
         _refuse_words(overrides)
         sys.argv[1:] = [*flags, *with_own_class(overrides)]
         refuse_own_keys(overrides)
+        presets_alone(config_folder())
         train()
 
 
@@ -184,29 +229,25 @@ def _train(cfg: DictConfig) -> float | None:
             fix="end the YAML with `hydra: {mode: MULTIRUN}`",
         )
     settings = check(cfg, typed_overrides(hydra_cfg))
-    from mixbench.experiment import Elsewhere, run
+    from mixbench.experiment import run
 
     files = {
         "config.yaml": OmegaConf.to_yaml(cfg),
         "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra_cfg})),
         "overrides.yaml": OmegaConf.to_yaml(hydra_cfg.overrides.task),
     }
+    sweep = _sweep_folder()
     if hydra_cfg.mode == RunMode.MULTIRUN:  # the sweeper shows all of its runs together
-        sweep = Path(hydra_cfg.sweep.dir)
+        if sweep is not None:  # a worker may have another working folder
+            settings = replace(settings, output_dir=str(sweep.parent.parent))
         try:
             # Only a run that is there already and to be made anew is worth waiting for.
             wait = settings.rerun != "none"
             result = run(settings, [], files, wait=wait, sweep=sweep).result
         except Elsewhere:
-            return None  # the sweeper sees to it
-        except Interrupted:
-            if sweeper_of_worker() is None:
-                raise
-            # The sweeper knows; raised here, the pool would kill others before they have saved.
-            return None
+            raise  # the sweeper sees to it
         except Exception:
-            if settings.on_error == "stop":
-                stop_sweep(sweep, "error")
+            _stop_others(settings, sweep)
             raise
     else:
         console = make_console()
@@ -223,12 +264,16 @@ def _train(cfg: DictConfig) -> float | None:
         if result.get("signature") is not None:
             console.print(signature_line(result["signature"]), soft_wrap=True)
     if result["status"] != "completed":
-        if hydra_cfg.mode == RunMode.MULTIRUN and settings.on_error == "stop":
-            stop_sweep(Path(hydra_cfg.sweep.dir), "error")
+        _stop_others(settings, sweep)
         raise RunsFailed(f"the run {result['status']}: {result['reason']}")
     score = result["metrics"][f"valid/{result['metric']}"]
     assert isinstance(score, float)
     return score
+
+
+def _stop_others(settings: Settings, sweep: Path | None) -> None:
+    if sweep is not None and settings.on_error == "stop":
+        stop_sweep(sweep, "error")
 
 
 def _leave(error: SettingError | RunsFailed, code: int | None = None) -> NoReturn:
@@ -242,11 +287,11 @@ def _as_setting_error(error: Exception) -> SettingError:
     """What Hydra or OmegaConf says in several lines, as one that names the key."""
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        fix = nearest(name, error.options)
-        if (group, name) == ("hydra/launcher", "joblib"):
-            fix = "pip install 'mixbench[parallel]' brings joblib"
         return SettingError(
-            group, expected=f"one of {', '.join(sorted(error.options))}", got=name, fix=fix
+            group,
+            expected=f"one of {', '.join(sorted(error.options))}",
+            got=name,
+            fix=nearest(name, error.options),
         )
     missing = str(error.missing_cfg_file) if isinstance(error, MissingConfigException) else ""
     if missing.startswith("logger/"):  # one of a list

@@ -16,9 +16,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from mixbench.collect import MISSING, TaskRuns, earlier_starts, sweep_study
-from mixbench.config import NOT_IDENTITY, Settings, check
+from mixbench.config import NOT_IDENTITY, Settings
 from mixbench.errors import RunsFailed, SettingError
 from mixbench.interruption import Interrupted
+from mixbench.launchers import check_launcher
 from mixbench.overrides import override_key
 from mixbench.records import (
     FAILED,
@@ -56,6 +57,8 @@ class ComparisonSweeper(CheckedSweeper):
         choices = self.base.hydra.runtime.choices
         node = OmegaConf.to_container(self.base.sweep, resolve=True)
         assert isinstance(node, dict)
+        if not node["preview"]:
+            check_launcher(self.base.hydra)
         described = {str(key): value for key, value in node.items()}
         self.study = Study(str(choices.sweep), described, str(choices.dataset))
         self.arguments = self._allowed(arguments)
@@ -170,7 +173,7 @@ class ComparisonSweeper(CheckedSweeper):
         settings, by_seed = self._composed[key]
         if by_seed:  # the user's configuration makes more of the seed than the seed itself
             texts = [*self.arguments, *run.overrides]
-            return check(self.compose(texts), texts)
+            return self.check(self.compose(texts), texts)
         return replace(settings, seed=run.seed, test=run.overrides[-1] == "test=true")
 
     def _select(self, wave: Sequence[Arm]) -> None:
@@ -288,7 +291,8 @@ class ComparisonSweeper(CheckedSweeper):
                 [
                     (run.overrides, result, folder)
                     for (run, folder), result in zip(self.planned, results, strict=True)
-                ]
+                ],
+                self.reasons,
             )
             if table is not None:
                 make_console().print(table)

@@ -125,13 +125,14 @@ class Settings:
         }
 
 
-def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
+def check(cfg: DictConfig, overrides: Sequence[str] = (), *, elsewhere: bool = False) -> Settings:
     """Check all that can be checked without building anything.
 
     Args:
         cfg: The composed configuration, without the `hydra` node; a comparison's description in
             it is left to `study.Study`.
         overrides: What the user typed (`typed_overrides`), to tell a default from a wish.
+        elsewhere: The run is for another machine, which may have a GPU where this one has none.
 
     Raises:
         SettingError: The first thing that is wrong.
@@ -165,13 +166,14 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
         raise SettingError("checkpoint_seconds", expected="at least 0", got=got)
     if values["seed"] < 0:
         raise SettingError("seed", expected="at least 0", got=values["seed"])
-    values["device"] = _device(values["device"])
+    if not (elsewhere and values["device"] == "cuda"):
+        values["device"] = found_device(values["device"])
     hints = get_type_hints(Settings)
     for key in ("schedule", "dtype", "rerun", "on_error"):
         values[key] = coerce(key, values[key], hints[key])
     for group in GROUPS:
         _check_allowed(group, values[group], values["allowed_targets"], overrides)
-        values[group] = _check_group(group, values[group])
+        values[group] = check_arguments(group, values[group])
     values["logger"] = _check_loggers(values["logger"], values["allowed_targets"], overrides)
     return Settings(**values)
 
@@ -291,7 +293,12 @@ def _resolve(cfg: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def _device(name: str) -> str:
+def found_device(name: str) -> str:
+    """The device that a setting stands for on this machine.
+
+    Raises:
+        SettingError: It is none, or not here.
+    """
     import torch
 
     if name not in ("auto", "cpu", "cuda"):
@@ -340,10 +347,15 @@ def _check_loggers(
         )
     for name, node in nodes.items():
         _check_allowed(f"logger.{name}", node, allowed, overrides)
-    return {name: _check_group(f"logger.{name}", node) for name, node in nodes.items()}
+    return {name: check_arguments(f"logger.{name}", node) for name, node in nodes.items()}
 
 
-def _check_group(group: str, node: Any) -> dict[str, Any]:
+def check_arguments(group: str, node: Any) -> dict[str, Any]:
+    """A group's configuration, its keys those of its class's constructor, its values of the types.
+
+    Raises:
+        SettingError: They are not.
+    """
     if not isinstance(node, dict):
         raise SettingError(group, expected="a configuration with a _target_", got=node)
     cls = target(group, node)

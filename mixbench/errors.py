@@ -99,3 +99,45 @@ class CannotWrite(RunsFailed):
             f"cannot write {self.path}: {self.reason}; what is there is whole, "
             "and the same command goes on once it can"
         )
+
+
+class Elsewhere(RunsFailed):
+    """Another living process is at this run."""
+
+
+class Stopped(RunsFailed):
+    """A job of a sweep was told to stop; its checkpoint is on disk.
+
+    Args:
+        why: Who told it.
+        signum: The signal that stands for it.
+    """
+
+    def __init__(self, why: str, signum: int) -> None:
+        super().__init__(why, signum)
+        self.why = why
+        self.signum = signum
+
+    def __str__(self) -> str:
+        return f"told to stop: {self.why}"
+
+
+class JobRaised(RunsFailed):
+    """What a job of a sweep raised, as text: the exception itself may not survive the way back.
+
+    Args:
+        reason: The exception, in one line.
+        trace: Its traceback.
+    """
+
+    def __init__(self, reason: str, trace: str) -> None:
+        super().__init__(reason, trace)
+        self.reason = reason
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class WorkerLost(JobRaised):
+    """A job's process ended without a word: killed, out of memory, or its machine failed."""

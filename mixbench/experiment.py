@@ -29,7 +29,7 @@ from mixbench.accounting import counted_flops, streamed_state
 from mixbench.config import Settings, target
 from mixbench.datasets.dataset import SPLITS, Dataset, Split, overlap
 from mixbench.datasets.generated import generated
-from mixbench.errors import CannotWrite, RunsFailed, SettingError
+from mixbench.errors import CannotWrite, Elsewhere, RunsFailed, SettingError
 from mixbench.interruption import Interrupted, Watch, stopped_in_order
 from mixbench.loggers.logger import Logger
 from mixbench.loggers.telling import Telling, telling
@@ -170,10 +170,6 @@ class Outcome:
     result: dict[str, Any]
     folder: RunFolder
     reused: bool
-
-
-class Elsewhere(Exception):
-    """Another living process is at this run."""
 
 
 def run(

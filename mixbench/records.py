@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ _PRESENTATION = {
     "lattice_meeting.py",
     "new.py",
     "overrides.py",
+    "launchers.py",
     "listing.py",
     "plugins.py",
     "loggers",
@@ -184,6 +186,12 @@ class RunFolder:
             return True
         lock.release()
         return False
+
+    def note(self, text: str) -> None:
+        """Add to the log of a run whose own process cannot any more."""
+        self.create()
+        with suppress(OSError), self.log.open("a") as file:
+            file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} ERROR {text.rstrip()}\n")
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes had begun to write; for the holder of the lock."""

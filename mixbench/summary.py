@@ -147,14 +147,20 @@ def plan_table(study: Study) -> Table:
     return table
 
 
-def losses_table(jobs: Sequence[Job]) -> Table | None:
-    """The runs that did not complete, why, and where their logs are; None if all did."""
+def losses_table(jobs: Sequence[Job], reasons: Mapping[RunFolder, str]) -> Table | None:
+    """The runs that did not complete, why, and where their logs are; None if all did.
+
+    Args:
+        jobs: All runs.
+        reasons: What is known of those that left no record.
+    """
     table = Table(title="runs that did not complete", title_justify="left", title_style="red")
     for name in ("run", "what became of it", "log, with its traceback"):
         table.add_column(name, overflow="fold")
     for _, result, folder in jobs:
         if result is None:
-            table.add_row(Text(folder.identity), Text("left no record"), Text(str(folder.log)))
+            why = ": ".join(["left no record", *filter(None, [reasons.get(folder)])])
+            table.add_row(Text(folder.identity), Text(why), Text(str(folder.log)))
         elif result["status"] != COMPLETED:
             why = f"{result['status']}: {result['reason']}"
             table.add_row(Text(folder.identity), Text(why), Text(str(folder.log)))

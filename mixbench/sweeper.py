@@ -6,6 +6,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,22 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.utils import JobStatus
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from mixbench.config import Settings, check, several_loggers
-from mixbench.errors import CannotWrite, RunsFailed, SettingError
+from mixbench.config import Settings, check, found_device, several_loggers
+from mixbench.errors import (
+    CannotWrite,
+    Elsewhere,
+    JobRaised,
+    RunsFailed,
+    SettingError,
+    WorkerLost,
+)
 from mixbench.interruption import Watch, sweeping
+from mixbench.launchers import check_launcher, runs_elsewhere
 from mixbench.overrides import as_override, override_key
 from mixbench.progress import sweep_display
 from mixbench.records import (
@@ -40,6 +49,11 @@ Job = tuple[Sequence[str], RunFolder]
 OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
 # How often a sweep looks whether another process has finished a run.
 _LOOK_SECONDS = 0.5
+# Said of a run whose job has ended well.
+_STRAY = (
+    "its job ended, but the record is not here: does it write into the same folder, with the same "
+    "mixbench?"
+)
 
 
 def refuse_grid_of_loggers(overrides: Sequence[Override]) -> None:
@@ -69,7 +83,9 @@ class CheckedSweeper(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         self.launched = 0
-        self.raised: list[BaseException] = []
+        self.raised: list[RunsFailed] = []
+        self.reasons: dict[RunFolder, str] = {}
+        self.elsewhere: set[RunFolder] = set()  # of the last launch, what other processes are at
         self.context = hydra_context
         self.task_function = task_function
         self.base = config
@@ -89,9 +105,13 @@ class CheckedSweeper(Sweeper):
         """
         from mixbench.experiment import Experiment
 
-        settings = check(cfg, overrides)
-        Experiment(settings)
+        settings = self.check(cfg, overrides)
+        Experiment(replace(settings, device="cpu"))
         return settings
+
+    def check(self, cfg: DictConfig, overrides: Sequence[str]) -> Settings:
+        """A job's settings, see `config.check`."""
+        return check(cfg, overrides, elsewhere=runs_elsewhere(self.base.hydra))
 
     def new_folder(self, name: str) -> Path:
         """Make the sweep's folder, with the configuration that it starts from."""
@@ -138,7 +158,8 @@ class CheckedSweeper(Sweeper):
                 todo = [
                     job
                     for job in todo
-                    if job[1].sound_result() is None and (job not in free or job[1].claimed())
+                    if job[1].sound_result() is None
+                    and (job not in free or job[1] in self.elsewhere or job[1].claimed())
                 ]
                 watch.check()
                 if todo:
@@ -146,10 +167,12 @@ class CheckedSweeper(Sweeper):
         return returns
 
     def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> Any:
+        # Jobs are composed anew, wherever they run: there they find the sweep's folder again.
+        common = [f"hydra.sweep.dir={as_override(str(self.base.hydra.sweep.dir))}"]
+        if self.base.device == "auto" and runs_elsewhere(self.base.hydra):
+            common.append(f"device={found_device('auto')}")
         try:
-            # Jobs are composed anew, wherever they run: there they find the sweep's folder again.
-            place = f"hydra.sweep.dir={as_override(str(self.base.hydra.sweep.dir))}"
-            overrides = [[*texts, place] for texts, _ in jobs]
+            overrides = [[*texts, *common] for texts, _ in jobs]
             returns = launcher.launch(overrides, initial_job_idx=first)
         except Exception as error:
             # A worker that was killed, or ran out of memory, takes the launcher down with it.
@@ -160,16 +183,24 @@ class CheckedSweeper(Sweeper):
                 "kept; the same command goes on"
             ) from error
         self.launched += len(jobs)
-        self.raised += [
-            each._return_value
-            for each in returns
-            if each.status == JobStatus.FAILED
-            and (
-                isinstance(each._return_value, CannotWrite)
-                or not isinstance(each._return_value, RunsFailed)
-            )
-        ]
+        self.elsewhere = set()
+        for (_, folder), each in zip(jobs, returns, strict=True):
+            self._take(folder, each)
         return returns
+
+    def _take(self, folder: RunFolder, done: JobReturn) -> None:
+        """Keep what a job says about a run that has left no record."""
+        error = done._return_value if done.status == JobStatus.FAILED else None
+        if isinstance(error, Elsewhere):
+            self.elsewhere.add(folder)
+            return
+        if isinstance(error, (CannotWrite, JobRaised)):
+            self.raised.append(error)
+        if folder.sound_result() is not None:
+            return
+        self.reasons[folder] = str(error) if error is not None else _STRAY
+        if isinstance(error, JobRaised) and not folder.claimed():
+            folder.note(error.trace)
 
     def own(self, arguments: Sequence[str]) -> list[str]:
         """The arguments that describe this sweep, launcher included."""
@@ -183,7 +214,9 @@ class CheckedSweeper(Sweeper):
         """What the first job raised, for a message about runs that left no record."""
         if not self.raised:
             return ""
-        return f" (the first raised {type(self.raised[0]).__name__}: {self.raised[0]})"
+        first = self.raised[0]
+        verb = "was lost:" if isinstance(first, WorkerLost) else "raised"
+        return f" (the first {verb} {first})"
 
 
 class GridSweeper(CheckedSweeper):
@@ -202,6 +235,7 @@ class GridSweeper(CheckedSweeper):
         self.params = params or {}
 
     def sweep(self, arguments: list[str]) -> Any:
+        check_launcher(self.base.hydra)
         texts = [f"{key}={value}" for key, value in self.params.items()] + arguments
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         parsed = parser.parse_overrides(texts)
@@ -237,7 +271,7 @@ class GridSweeper(CheckedSweeper):
             highlight=False,
             soft_wrap=True,
         )
-        lost = losses_table(finished)
+        lost = losses_table(finished, self.reasons)
         if lost is not None:
             console.print(lost)
             raise RunsFailed(

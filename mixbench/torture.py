@@ -28,8 +28,8 @@ COMPARISON = ("sweep=torture",)
 # What differs between two undisturbed runs of the same command.
 _TIMINGS = {
     "seconds", "started", "wall_seconds", "tokens_per_second", "earlier", "created", "records",
-    "command", "launched", "starts", "machine", "history", "folder", "path", "paths", "launcher",
-    "first_started", "last_started",
+    "command", "commands", "launched", "starts", "machine", "history", "folder", "path", "paths",
+    "launcher", "first_started", "last_started",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A task with a known answer: one mixer better by construction, one equal, one that diverges.
+"""A task with a known answer: mixers that are better by construction, equal, diverge, fail.
 
 Rows are tokens; the label at the last position is the first token. A mixer that carries it there
 solves the task, one that does not can only guess.
@@ -7,6 +7,8 @@ solves the task, one that does not can only guess.
 from __future__ import annotations
 
 import math
+import time
+from pathlib import Path
 
 import torch
 
@@ -44,7 +46,7 @@ d_model: ${{model.d_model}}
 causal: ${{causal}}
 gain: 1.0
 """
-        for name in ("Plain", "Twin", "First", "Broken")
+        for name in ("Plain", "Twin", "First", "Broken", "Failing", "Slow")
     },
     "mixer/seeded.yaml": """
 # A mixer that is another one for every seed.
@@ -92,6 +94,34 @@ hydra:
   mode: MULTIRUN
 """,
 }
+
+CONF["sweep/disturbed.yaml"] = """
+# @package _global_
+# Runs of some seconds, and an arm whose runs fail.
+defaults:
+  - override /dataset: first_token
+epochs: 12
+checkpoint_seconds: 0.5
+sweep:
+  idea: [slow, failing]
+  baselines: [first]
+  arms:
+    first: {mixer: first, grid: {lr: [1e-2, 3e-2]}}
+    slow: {mixer: slow, grid: {lr: [1e-2, 3e-2]}}
+    failing: {mixer: failing, grid: {lr: [1e-2, 3e-2]}}
+  selection_seeds: 1
+  eval_seeds: 2
+hydra:
+  mode: MULTIRUN
+"""
+
+
+def write_conf(folder: Path) -> None:
+    """Write the configurations into `folder/conf`."""
+    for name, text in CONF.items():
+        path = folder / "conf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.lstrip())
 
 
 class FirstToken(Dataset):
@@ -157,3 +187,24 @@ class First(Plain):
 class Broken(Plain):
     def forward(self, x):
         return x * torch.tensor(math.inf) if self.training else x
+
+
+class Slow(First):
+    """Long enough to be interrupted, killed and left alone."""
+
+    def forward(self, x):
+        if self.training:
+            time.sleep(0.02)
+        return super().forward(x)
+
+
+class Failing(Plain):
+    def forward(self, x):
+        raise Unpicklable(width=x.shape[-1])
+
+
+class Unpicklable(Exception):
+    """Pools and launchers do not survive one of these as it is."""
+
+    def __init__(self, *, width):
+        super().__init__(f"no mixer of width {width}")

@@ -12,16 +12,9 @@ from tests import fake_task
 from tests.conftest import run_command
 
 
-def write_conf(folder: Path) -> None:
-    for name, text in fake_task.CONF.items():
-        path = folder / "conf" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.lstrip())
-
-
 def call(folder: Path, *arguments: str) -> int:
     """Runs the command in this process; records go to `folder/outputs`."""
-    write_conf(folder)
+    fake_task.write_conf(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         return run_command("--config-dir", "conf", *arguments)

@@ -39,7 +39,7 @@ QUICKSTART = ROOT / "docs" / "quickstart.md"
 PROJECT = (ROOT / "pyproject.toml").read_text()
 
 # Pages that others are still writing; the index names them already.
-COMING = {"scaling.md"}
+COMING: set[str] = set()
 
 # A command of the quickstart is run whole if it trains on no more tokens than this, which is some
 # 3 seconds at the default model's 100,000 a second (docs/performance.md); else up to its first run.

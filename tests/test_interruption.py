@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from mixbench import torture
+from mixbench import interruption, torture
+from mixbench.errors import RunsFailed
+from mixbench.interruption import Interrupted, Watch, runs_a_sweep, stop_sweep, sweeping
 from mixbench.records import RunFolder
 from tests.conftest import TINY, run_command
 from tests.test_experiment import comparable
@@ -87,40 +90,139 @@ def test_ctrl_c_lets_every_worker_save(tmp_path):
     assert [log.count("interrupted at step ") for log in logs] == [1, 1]
 
 
-def test_a_worker_whose_sweep_is_gone_stops(monkeypatch):
-    from mixbench import interruption
-    from mixbench.interruption import Interrupted, Watch
+def sweeper_file(folder: Path, pid: int, place: str | None = None, age: float = 0) -> Path:
+    """What a sweep writes for its workers, as if a process `pid` ran it."""
+    path = folder / ".sweeper"
+    path.write_text(f"{place or interruption._place()} {pid}\n")
+    os.utime(path, (time.time() - age,) * 2)
+    return path
 
+
+@pytest.fixture
+def gone():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_worker_whose_sweep_is_gone_stops(tmp_path, monkeypatch, gone):
     followed = []
     monkeypatch.setattr(interruption, "_leave_with", followed.append)
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    import socket
-
-    monkeypatch.setenv("MIXBENCH_SWEEPER", f"{socket.gethostname()} {gone.pid}")
-    with pytest.raises(Interrupted):
-        Watch(None).check()
-    assert followed == [gone.pid]
-    monkeypatch.setenv("MIXBENCH_SWEEPER", f"elsewhere {gone.pid}")
-    Watch(None).check()
-    assert followed == [gone.pid]
+    sweeper_file(tmp_path, gone)
+    with pytest.raises(Interrupted, match="gone"):
+        Watch(tmp_path).check()
+    sweeper_file(tmp_path, os.getppid())
+    Watch(tmp_path).check()
+    assert followed == [gone, os.getppid()]
+    (tmp_path / ".sweeper").unlink()
+    with pytest.raises(Interrupted, match="over, or its folder is not shared"):
+        Watch(tmp_path).check()
 
 
-def test_a_worker_ends_after_its_sweeper_and_the_run_in_it(tmp_path):
-    """A pool's worker would wait for its next task for ever."""
+def test_a_sweep_killed_and_not_waited_for_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(interruption, "_leave_with", lambda pid: None)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    sweeper_file(tmp_path, process.pid)
+    Watch(tmp_path).check()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(Interrupted, match="gone"):
+        Watch(tmp_path).check()
+    process.communicate()
+
+
+def test_on_another_machine_a_worker_listens_for_its_sweep(tmp_path, monkeypatch, gone):
+    """The number of a process means nothing there, not even where there is one of it."""
+    for name, seconds in (("_LOOK", 0.0), ("_BEAT", 0.1), ("_SILENT", 0.3)):
+        monkeypatch.setattr(interruption, f"{name}_SECONDS", seconds)
+    path = sweeper_file(tmp_path, gone, "another-machine")
+    watch = Watch(tmp_path)
+    for _ in range(3):
+        watch.check()
+        time.sleep(0.2)
+        path.touch()
+    watch.check()
+    time.sleep(0.4)
+    with pytest.raises(Interrupted, match="nothing is heard"):
+        watch.check()
+
+
+def test_a_job_that_starts_after_its_sweep_was_killed_does_not_begin(tmp_path, monkeypatch):
+    monkeypatch.setattr(interruption, "_BEAT_SECONDS", 0.1)
+    path = sweeper_file(tmp_path, 1, "another-machine", age=3600)
+    with pytest.raises(Interrupted, match="before it started"):
+        Watch(tmp_path).check()
+    monkeypatch.setattr(interruption, "_BEAT_SECONDS", 5)
+    beat = threading.Timer(0.5, path.touch)
+    beat.start()
+    Watch(tmp_path).check()  # the clocks differ, and the sweep is alive
+    beat.join()
+
+
+def test_a_sweep_is_heard_of_while_it_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(interruption, "_BEAT_SECONDS", 0.05)
+    path = tmp_path / ".sweeper"
+    with sweeping(tmp_path):
+        assert runs_a_sweep()
+        assert path.read_text() == f"{interruption._place()} {os.getpid()}\n"
+        os.utime(path, (0, 0))
+        deadline = time.monotonic() + 30
+        while path.stat().st_mtime == 0 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert path.stat().st_mtime > 0
+        Watch(tmp_path).check()
+        stop_sweep(tmp_path, "error")
+        with pytest.raises(RunsFailed, match="on_error=stop"):
+            Watch(tmp_path).check()
+    assert not path.exists()
+    assert not runs_a_sweep()
+
+
+def test_what_two_ways_ask_of_a_worker_is_asked_once():
+    """A terminal and a launcher, or a scheduler that signals a job's processes and its steps."""
     code = (
-        "import os, socket, subprocess, sys, time\n"
-        "from mixbench.interruption import Watch, stopped_in_order\n"
-        "gone = subprocess.Popen([sys.executable, '-c', ''])\n"
-        "gone.wait()\n"
-        "os.environ['MIXBENCH_SWEEPER'] = f'{socket.gethostname()} {gone.pid}'\n"
+        "import os, signal, sys\n"
+        "from mixbench import interruption\n"
+        "from mixbench.interruption import Interrupted, Watch, signals_kept, stopped_in_order\n"
+        "interruption._request.worker = sys.argv[1] == 'worker'\n"
+        "with signals_kept(), stopped_in_order():\n"
+        "    for _ in range(2):\n"
+        "        os.kill(os.getpid(), getattr(signal, sys.argv[2]))\n"
+        "    try:\n"
+        "        Watch(None).check()\n"
+        "    except Interrupted as error:\n"
+        "        print('asked by', error.why, flush=True)\n"
+    )
+    for who, name, ended in (
+        ("worker", "SIGINT", 0),
+        ("worker", "SIGUSR2", 0),
+        ("person", "SIGTERM", 0),
+        ("person", "SIGINT", 130),
+    ):
+        command = [sys.executable, "-c", code, who, name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == ended, (who, name)
+        assert done.stdout.startswith("" if ended else f"asked by {name}")
+        assert bool(done.stdout) == (ended == 0)
+
+
+def test_a_worker_ends_after_its_sweeper_and_the_run_in_it(tmp_path, gone):
+    """A pool's worker would wait for its next task for ever."""
+    sweeper_file(tmp_path, gone)
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from mixbench.interruption import Interrupted, Watch, stopped_in_order\n"
         "with stopped_in_order():\n"
-        "    Watch(None)\n"
-        "    time.sleep(2)\n"
+        "    try:\n"
+        "        Watch(Path(sys.argv[1])).check()\n"
+        "    except Interrupted:\n"
+        "        time.sleep(2)\n"
         "    print('the run is over', flush=True)\n"
         "time.sleep(60)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 143
     assert done.stdout == "the run is over\n"
 
