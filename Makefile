@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format smoke laplacian spiderweb lattice experiments \
-	quick laplacian-quick spiderweb-quick lattice-quick calibration torture docs clean
+	quick laplacian-quick spiderweb-quick lattice-quick calibration scale torture docs clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -54,6 +54,9 @@ laplacian-quick spiderweb-quick lattice-quick: setup
 
 torture: setup ## Kill a comparison 100 times with each launcher: half an hour.
 	$(BIN)/python -m mixbench.torture --out outputs/torture-$(shell date +%Y%m%d-%H%M%S)
+
+scale: setup ## Ten thousand made-up runs: planning, skipping, reporting, timed. Some minutes.
+	$(BIN)/python -m mixbench.scale --out outputs/scale-$(shell date +%Y%m%d-%H%M%S)
 
 calibration: setup ## Simulate the statistics: how often is a verdict wrong?
 	$(BIN)/python -m mixbench.calibration

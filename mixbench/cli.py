@@ -27,7 +27,7 @@ from omegaconf.errors import (
 )
 
 from mixbench.completion import completing, offer
-from mixbench.config import check, mistyped, refuse_own_keys, typed_overrides
+from mixbench.config import check, mistyped, refuse_own_keys, several_loggers, typed_overrides
 from mixbench.errors import RunsFailed, SettingError, nearest, unknown_key
 from mixbench.interruption import Interrupted, signals_kept, stop_sweep, sweeper_of_worker
 from mixbench.overrides import override_key
@@ -248,6 +248,19 @@ def _as_setting_error(error: Exception) -> SettingError:
         return SettingError(
             group, expected=f"one of {', '.join(sorted(error.options))}", got=name, fix=fix
         )
+    missing = str(error.missing_cfg_file) if isinstance(error, MissingConfigException) else ""
+    if missing.startswith("logger/"):  # one of a list
+        name = missing.partition("/")[2]
+        known = sorted(path.stem for path in Path(config_folder(), "logger").glob("*.yaml"))
+        return SettingError(
+            "logger",
+            expected=f"one of {', '.join(known)}, or one of your own",
+            got=name,
+            fix=nearest(name, known),
+        )
+    _, several, value = str(error).partition("Ambiguous value for argument 'logger=")
+    if several:
+        return several_loggers(value.partition("'")[0])
     if isinstance(error, OverrideParseException):
         return SettingError("override", expected="key=value", got=error.override)
     cause: BaseException = error
@@ -263,6 +276,11 @@ def _as_setting_error(error: Exception) -> SettingError:
         return mistyped(key, typed)
     if not isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
         return SettingError(key, expected="a value", got=cause.msg or str(cause))
+    group, _, name = key.partition(".")
+    if group == "logger" and name and "." not in name:
+        return SettingError(
+            key, expected="a logger that is on", got="one that is off", fix=f"add logger={name}"
+        )
     parent = cause.parent_node
     known = [str(name) for name in parent if name != "hydra"] if parent is not None else []
     return unknown_key(key, known)

@@ -31,7 +31,12 @@ from mixbench.records import (
 from mixbench.search import Range, Space, edges, extended
 from mixbench.study import Arm, PlannedRun, Study, Task
 from mixbench.summary import losses_table, make_console, plan_table
-from mixbench.sweeper import OWN_ARGUMENTS, CheckedSweeper, GridSweeper
+from mixbench.sweeper import (
+    OWN_ARGUMENTS,
+    CheckedSweeper,
+    GridSweeper,
+    refuse_grid_of_loggers,
+)
 
 
 class ComparisonSweeper(CheckedSweeper):
@@ -107,7 +112,11 @@ class ComparisonSweeper(CheckedSweeper):
     def _changes(self, arguments: Sequence[str]) -> list[str]:
         """Overrides that change what the sweep's YAML describes."""
         keys = ("sweep", "device", "threads", *NOT_IDENTITY, *OWN_ARGUMENTS)
-        return [text for text in arguments if override_key(text) not in keys]
+        return [
+            text
+            for text in arguments
+            if override_key(text) not in keys and not override_key(text).startswith("logger.")
+        ]
 
     def _check_all(self) -> None:
         """Build every distinct configuration, and see that each arm's trials really differ.
@@ -297,7 +306,9 @@ def _single_values(arguments: Sequence[str], parser: OverridesParser) -> list[st
         SettingError: One of them asks for several values.
     """
     keys = []
-    for override in parser.parse_overrides(list(arguments)):
+    overrides = parser.parse_overrides(list(arguments))
+    refuse_grid_of_loggers(overrides)
+    for override in overrides:
         if override.is_sweep_override():
             raise SettingError(
                 override.get_key_element(),

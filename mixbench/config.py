@@ -11,7 +11,7 @@ import inspect
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigStore
@@ -67,20 +67,24 @@ class TrainSchema:
     on_error: str = MISSING
     checkpoint_seconds: float = MISSING
     allowed_targets: list[str] = MISSING
+    logger: dict[str, Any] = field(default_factory=dict)
     sweep: ComparisonSchema | None = None
 
 
 ConfigStore.instance().store("train_schema", TrainSchema)
 
 # What names a result rather than influencing it.
-NOT_IDENTITY = ("output_dir", "rerun", "on_error", "checkpoint_seconds", "allowed_targets")
+NOT_IDENTITY = (
+    "output_dir", "rerun", "on_error", "checkpoint_seconds", "allowed_targets", "logger",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Settings:
     """A checked configuration: plain values, nothing left to interpolate.
 
-    The groups are dictionaries of a `_target_` and its arguments, the rest as in `TrainSchema`.
+    The groups are dictionaries of a `_target_` and its arguments, `logger` one of such by name, the
+    rest as in `TrainSchema`.
     Exactly one of `epochs` and `steps` is set.
     """
 
@@ -110,6 +114,7 @@ class Settings:
     on_error: Literal["continue", "stop"]
     checkpoint_seconds: float
     allowed_targets: list[str]
+    logger: dict[str, dict[str, Any]]
 
     def identifying(self) -> dict[str, Any]:
         """The part that decides the run's result, for its identity and its record."""
@@ -167,6 +172,7 @@ def check(cfg: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     for group in GROUPS:
         _check_allowed(group, values[group], values["allowed_targets"], overrides)
         values[group] = _check_group(group, values[group])
+    values["logger"] = _check_loggers(values["logger"], values["allowed_targets"], overrides)
     return Settings(**values)
 
 
@@ -256,6 +262,16 @@ def mistyped(key: str, value: str) -> SettingError:
     return SettingError(key, expected=_KINDS.get(options[0], "another type"), got=value)
 
 
+def several_loggers(value: str) -> SettingError:
+    """The error for loggers that are typed as the choices of a grid."""
+    return SettingError(
+        "logger",
+        expected="one logger, or several in brackets",
+        got=value,
+        fix="logger=[tensorboard,mlflow] writes to both",
+    )
+
+
 def _keys(overrides: Sequence[str]) -> set[str]:
     return set(map(override_key, overrides))
 
@@ -310,6 +326,21 @@ def _check_allowed(group: str, node: Any, allowed: Sequence[str], overrides: Seq
             got=path,
             fix=f"if you trust it: allowed_targets=[{module}]",
         )
+
+
+def _check_loggers(
+    nodes: Mapping[str, Any], allowed: Sequence[str], overrides: Sequence[str]
+) -> dict[str, Any]:
+    if "_target_" in nodes:
+        raise SettingError(
+            "logger",
+            expected="loggers by name, since there may be several",
+            got=f"one without a name, {nodes['_target_']}",
+            fix="begin its YAML with `# @package logger.NAME`",
+        )
+    for name, node in nodes.items():
+        _check_allowed(f"logger.{name}", node, allowed, overrides)
+    return {name: _check_group(f"logger.{name}", node) for name, node in nodes.items()}
 
 
 def _check_group(group: str, node: Any) -> dict[str, Any]:

@@ -31,6 +31,8 @@ from mixbench.datasets.dataset import SPLITS, Dataset, Split, overlap
 from mixbench.datasets.generated import generated
 from mixbench.errors import CannotWrite, RunsFailed, SettingError
 from mixbench.interruption import Interrupted, Watch, stopped_in_order
+from mixbench.loggers.logger import Logger
+from mixbench.loggers.telling import Telling, telling
 from mixbench.memory import keep_freed_memory
 from mixbench.mixers.mixer import Mixer
 from mixbench.models import mixer_inputs, mixers
@@ -102,6 +104,7 @@ class Experiment:
         )
         per_epoch = math.ceil(rows / settings.batch_size)
         self.steps = settings.steps or per_epoch * (settings.epochs or 0)
+        self.loggers = {name: _build_logger(name, node) for name, node in settings.logger.items()}
 
     def describe(self) -> dict[str, Any]:
         """What is known without running anything: the metric and the number of parameters."""
@@ -223,12 +226,13 @@ def run(
             make_folder(folder.path / ".hydra")
             write_bytes(folder.path / ".hydra" / name, text.encode())
         recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
-        try:
-            result = _run(experiment, folder, recorder, callbacks)
-        except _Unusable as error:
-            _set_aside(folder, folder.checkpoint, str(error))
-            recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
-            result = _run(Experiment(settings), folder, recorder, callbacks)
+        with telling(experiment.loggers, settings, folder, sweep) as teller:
+            try:
+                result = _run(experiment, folder, recorder, callbacks, teller)
+            except _Unusable as error:
+                _set_aside(folder, folder.checkpoint, str(error))
+                recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
+                result = _run(Experiment(settings), folder, recorder, callbacks, teller)
         return Outcome(result, folder, reused=False)
 
 
@@ -240,7 +244,11 @@ def _set_aside(folder: RunFolder, path: Path, reason: str) -> None:
 
 
 def _run(
-    experiment: Experiment, folder: RunFolder, recorder: _Recorder, callbacks: list[Callback]
+    experiment: Experiment,
+    folder: RunFolder,
+    recorder: _Recorder,
+    callbacks: list[Callback],
+    teller: Telling,
 ) -> dict[str, Any]:
     settings = experiment.settings
     torch.set_num_threads(settings.threads)
@@ -269,7 +277,7 @@ def _run(
     clock = time.perf_counter()
     try:
         result |= experiment.costs()
-        result |= _train(experiment, recorder, callbacks)
+        result |= _train(experiment, recorder, [*callbacks, teller])
     except (_Unusable, CannotWrite, RunsFailed):
         raise
     except Diverged as error:
@@ -282,7 +290,8 @@ def _run(
     finally:
         # An interruption leaves no result, so that the same command goes on from the checkpoint.
         if result["status"] != FAILED or result["reason"] is not None:
-            result["seconds"] = {"total": time.perf_counter() - clock, **result.get("seconds", {})}
+            total = time.perf_counter() - clock - teller.seconds
+            result["seconds"] = {"total": total, **result.get("seconds", {})}
             write_json(folder.result, result)
             log.info("%s, record in %s", result["status"], folder.path)
     return result
@@ -465,6 +474,20 @@ def _build(section: str, node: Mapping[str, Any], kind: type[Built], **supplied:
         raise SettingError(
             section, expected=f"arguments that {node['_target_']} accepts", got=str(error)
         ) from error
+
+
+def _build_logger(name: str, node: Mapping[str, Any]) -> Logger:
+    section = f"logger.{name}"
+    try:
+        logger = _build(section, node, Logger)
+    except SettingError:
+        raise
+    except Exception as error:  # whatever a user's constructor does; nothing has been run yet
+        got = f"{type(error).__name__}: {error}"
+        expected = f"arguments that {node['_target_']} accepts"
+        raise SettingError(section, expected=expected, got=got) from error
+    logger.require_package()
+    return logger
 
 
 @contextmanager

@@ -29,6 +29,7 @@ KINDS = {
     "models": "model",
     "sweeps": "sweep",
     "presets": "dataset/preset",
+    "loggers": "logger",
 }
 # Every mixer has these; they are not its knobs.
 _COMMON = ("_target_", "d_model", "causal", "defaults", "hydra")

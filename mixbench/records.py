@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from filelock import FileLock, Timeout
 
 from mixbench.config import GROUPS, Settings
 from mixbench.errors import CannotWrite, SettingError
+from mixbench.plugins import located
 
 COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
 
@@ -50,10 +51,12 @@ _PRESENTATION = {
     "overrides.py",
     "listing.py",
     "plugins.py",
+    "loggers",
     "progress.py",
     "records.py",
     "reference.py",
     "report",
+    "scale.py",
     "search.py",
     "stats.py",
     "study.py",
@@ -64,6 +67,10 @@ _PRESENTATION = {
     "_ext",
 }
 
+
+# Of a package with more files than this (an installed framework, say) only the class's own module
+# counts: reading all of it for every run would take longer than some runs.
+_MOST_SOURCES = 1000
 
 MOST_BYTES = 64 * 2**20
 """No record's text file is larger; what comes from elsewhere may be."""
@@ -331,23 +338,49 @@ def identity_of(settings: Settings) -> str:
 
 
 def code_version(settings: Settings) -> str:
-    """A hash of the sources that can influence a result: mixbench's own and the user's targets'."""
-    sources = [
-        path
-        for path in _PACKAGE.rglob("*.py")
-        if path.relative_to(_PACKAGE).parts[0] not in _PRESENTATION
-    ]
+    """A hash of the sources that can influence a result: mixbench's own and the user's targets'.
+
+    Of a target in a package of the user's, that is the whole package: its modules use each other.
+    """
+    digest = hashlib.sha256(_own_digest())
+    for path in sorted(_users_sources(settings)):
+        status = path.stat()
+        digest.update(_file_digest(path, status.st_mtime_ns, status.st_size))
+    return digest.hexdigest()[:12]
+
+
+def _users_sources(settings: Settings) -> set[Path]:
+    """The files of the classes that are neither ours nor PyTorch's."""
+    found: set[Path] = set()
     for group in GROUPS:
         module = getattr(settings, group)["_target_"].rpartition(".")[0]
-        if not module.startswith(("mixbench.", "torch.")):
-            spec = importlib.util.find_spec(module)
-            if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
-                sources.append(Path(spec.origin))
+        if module.startswith(("mixbench.", "torch.")):
+            continue
+        spec, package = located(module), located(module.partition(".")[0])
+        folders = package.submodule_search_locations if package is not None else None
+        inside = [path for folder in folders or () for path in Path(folder).rglob("*.py")]
+        if len(inside) <= _MOST_SOURCES:
+            found.update(inside)
+        if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
+            found.add(Path(spec.origin))
+    return found
+
+
+@cache
+def _own_digest() -> bytes:
+    """Over our sources, which do not change while a process runs: it has imported them."""
     digest = hashlib.sha256()
-    for path in sorted(sources):
-        name = path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else path.name
-        digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        name = path.relative_to(_PACKAGE)
+        if name.parts[0] not in _PRESENTATION:
+            digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.digest()
+
+
+@lru_cache(maxsize=4096)
+def _file_digest(path: Path, changed: int, size: int) -> bytes:
+    """Over a file's name and content, read again only when it has changed."""
+    return hashlib.sha256(f"{path.name}\0".encode() + path.read_bytes()).digest()
 
 
 def config_folders(hydra_cfg: Mapping[str, Any]) -> list[str]:

@@ -12,12 +12,13 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobStatus
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from mixbench.config import Settings, check
+from mixbench.config import Settings, check, several_loggers
 from mixbench.errors import CannotWrite, RunsFailed, SettingError
 from mixbench.interruption import Watch, sweeping
 from mixbench.overrides import as_override, override_key
@@ -39,6 +40,21 @@ Job = tuple[Sequence[str], RunFolder]
 OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
 # How often a sweep looks whether another process has finished a run.
 _LOOK_SECONDS = 0.5
+
+
+def refuse_grid_of_loggers(overrides: Sequence[Override]) -> None:
+    """Refuse to make the same runs once for each of several loggers, or of a logger's knobs.
+
+    Raises:
+        SettingError: That is what was typed.
+    """
+    for override in overrides:
+        key, value = override.key_or_group, str(override.input_line).partition("=")[2]
+        if key.partition(".")[0] != "logger" or not override.is_sweep_override():
+            continue
+        if key == "logger":
+            raise several_loggers(value)
+        raise SettingError(key, expected="one value: it changes no run's result", got=value)
 
 
 class CheckedSweeper(Sweeper):
@@ -188,7 +204,9 @@ class GridSweeper(CheckedSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         texts = [f"{key}={value}" for key, value in self.params.items()] + arguments
         parser = OverridesParser.create(config_loader=self.context.config_loader)
-        (jobs,) = BasicSweeper.split_arguments(parser.parse_overrides(texts), None)
+        parsed = parser.parse_overrides(texts)
+        refuse_grid_of_loggers(parsed)
+        (jobs,) = BasicSweeper.split_arguments(parsed, None)
         folders = []
         for overrides in jobs:
             cfg = self.compose(overrides)

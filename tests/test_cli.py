@@ -121,6 +121,17 @@ MISTAKES = [
     ("-m mixer=attention,latice", "mixer", r"got latice", "did you mean 'lattice'"),
     ("-m mixer.num_heads=1,3", "mixer.num_heads", r"divisor of d_model=64, got 3", ""),
     ("-m hydra.sweep.dir=elsewhere lr=1,2", "hydra.sweep.dir", r"set output_dir instead", ""),
+    ("logger=tensorbord", "logger", r"mlflow, none, tensorboard", "did you mean 'tensorboard'"),
+    ("logger=[none,wand]", "logger", r"mlflow, none, .*or one of your", "did you mean 'wandb'"),
+    ("logger=mlflow,none", "logger", r"several in brackets, got mlflow,none", "[tensorboard,mlf"),
+    ("-m logger=mlflow,none", "logger", r"several in brackets, got mlflow,n", "[tensorboard,mlf"),
+    ("sweep=laplacian logger=mlflow,none", "logger", r"in brackets, got mlflow,none", ""),
+    ("-m logger=wandb logger.wandb.project=a,b", "logger.wandb.project", r"one value: it", ""),
+    ("logger.wandb.mode=online", "logger.wandb", r"a logger that is on", "add logger=wandb"),
+    ("logger=wandb logger.wandb.mod=a", "logger.wandb.mod", r"an unknown one", "'mode'"),
+    ("logger=wandb logger.wandb.mode=on", "logger.wandb.mode", r"offline, online, got on", ""),
+    ("logger=wandb logger.wandb.timeout=0", "logger.wandb.timeout", r"a positive number", ""),
+    ("+logger.x=3", "logger.x", r"a configuration with a _target_, got 3", ""),
     ("--config-dir nowhere", "configuration", r"nowhere' not found", ""),
 ]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import math
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TUTORIAL = ROOT / "docs" / "bring_your_own.md"  # test_bring_your_own.py runs all of it
 QUICKSTART = ROOT / "docs" / "quickstart.md"
+
+PROJECT = (ROOT / "pyproject.toml").read_text()
 
 # Pages that others are still writing; the index names them already.
 COMING = {"scaling.md"}
@@ -123,7 +125,7 @@ _tokens: dict[str, int] = {}
 
 
 @pytest.fixture
-def dry(tmp_path, monkeypatch) -> Callable[[Command], int]:
+def dry() -> Callable[[Command], int]:
     """Runs a command up to its first training, and gives the tokens it would train on."""
 
     def run(command: Command) -> int:
@@ -163,7 +165,12 @@ def dry(tmp_path, monkeypatch) -> Callable[[Command], int]:
             patch.setattr(CheckedSweeper, "launch", stop)
             patch.setattr(ComparisonSweeper, "_check_all", one_an_arm)
             patch.setattr(ComparisonSweeper, "_select", stop)
-            assert run_command(*command.words) == 0, str(command)
+            with redirect_stderr(io.StringIO()) as told:
+                code = run_command(*command.words)
+        extra = re.search(r"pip install 'mixbench\[(\w+)\]'", told.getvalue())
+        if code == 2 and extra and f"\n{extra.group(1)} = [" in PROJECT:
+            return sys.maxsize  # of what is not installed, the command can say no more
+        assert code == 0, f"{command}: {told.getvalue()}"
         if not stopped:
             return 0
         total = sum(map(trained_tokens, built))
@@ -191,17 +198,6 @@ def compose_all(overrides: list[str]) -> None:
     (jobs,) = BasicSweeper.split_arguments(parsed, None)
     for job in jobs:
         check(cli.compose_config(list(job)), list(job))
-
-
-def without_missing_launcher(command: Command) -> Command:
-    """The command with Hydra's basic launcher, if its own is an optional one and not installed."""
-    optional = re.findall(r'"hydra-(\w+)-launcher', (ROOT / "pyproject.toml").read_text())
-    for word in command.words:
-        name = word.removeprefix("hydra/launcher=").partition("_")[0]
-        if name in optional and find_spec(f"hydra_plugins.hydra_{name}_launcher") is None:
-            kept = [each for each in command.words if not re.match(r"hydra[/.]launcher", each)]
-            return Command(kept, command.python_path, command.shown)
-    return command
 
 
 @contextmanager
@@ -238,7 +234,7 @@ def test_every_command_on_a_page_is_one(page, folder, dry, monkeypatch):
     for seed in (0, 1):  # something for `mixbench report outputs`
         for mixer in ("attention", "lattice"):
             fabricate(folder / "outputs", mixer, seed)
-    for command in map(without_missing_launcher, commands_of(text)):
+    for command in commands_of(text):
         with python_path(folder, command):
             first = command.words[0] if command.words else ""
             if first in QUICK:
@@ -256,7 +252,7 @@ def test_every_command_on_a_page_is_one(page, folder, dry, monkeypatch):
 
 def test_the_quickstart_shows_what_its_commands_print(folder, dry, capfd):
     """All of its commands in one folder, in order: what is quick is run, and prints the same."""
-    commands = list(map(without_missing_launcher, commands_of(QUICKSTART.read_text())))
+    commands = commands_of(QUICKSTART.read_text())
     assert len(commands) > 10
     ran = 0
     for command in commands:
@@ -282,11 +278,19 @@ def shape(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_missing_launcher_is_left_out_and_an_unknown_one_is_not(monkeypatch):
-    monkeypatch.setattr("tests.test_docs.find_spec", lambda _: None)
-    words = ["sweep=laplacian", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    assert without_missing_launcher(Command(words)).words == ["sweep=laplacian"]
-    assert without_missing_launcher(Command(["hydra/launcher=jobib"])).words[0].endswith("jobib")
+def test_a_missing_extra_is_no_mistake_of_a_page(folder, dry, monkeypatch):
+    def lacking(extra: str) -> Callable[..., int]:
+        def run(*_: str) -> int:
+            print(f"mixbench: x: expected y; pip install 'mixbench[{extra}]'", file=sys.stderr)
+            return 2
+
+        return run
+
+    monkeypatch.setattr("tests.test_docs.run_command", lacking("parallel"))
+    assert dry(Command(["x=y"])) > MOST_TOKENS
+    monkeypatch.setattr("tests.test_docs.run_command", lacking("paralel"))
+    with pytest.raises(AssertionError, match="expected y"):
+        dry(Command(["x=y"]))
 
 
 def test_a_renamed_key_a_missing_file_and_a_wrong_value_fail(folder, dry):

@@ -1,0 +1,1 @@
+"""Where runs are written beside their records: experiment loggers, all optional."""

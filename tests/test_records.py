@@ -1,0 +1,65 @@
+"""A run's identity: what changes it, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mixbench import records
+from mixbench.records import code_version, identity_of
+
+MIXER = """
+from mixbench.mixers.mixer import Mixer
+
+
+class Scale(Mixer):
+    def forward(self, x):
+        return x
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of a user's, with a helper beside the mixer."""
+    folder = tmp_path / "own_package"
+    folder.mkdir()
+    (folder / "scale.py").write_text(MIXER)
+    (folder / "helper.py").write_text("FACTOR = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+def test_the_code_of_a_users_class_and_of_its_package_is_part_of_the_identity(settings, package):
+    mine = replace(settings(), mixer={"_target_": "own_package.scale.Scale", "d_model": 16})
+    seen = [identity_of(mine), identity_of(mine)]
+    (package / "scale.py").write_text(MIXER.replace("return x", "return 2 * x"))
+    seen.append(identity_of(mine))
+    (package / "helper.py").write_text("FACTOR = 2\n")
+    seen.append(identity_of(mine))
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
+    assert code_version(settings()) != code_version(mine)
+
+
+def test_of_a_very_large_package_only_the_module_counts(settings, package, monkeypatch):
+    mine = replace(settings(), mixer={"_target_": "own_package.scale.Scale", "d_model": 16})
+    monkeypatch.setattr(records, "_MOST_SOURCES", 1)
+    before = identity_of(mine)
+    (package / "helper.py").write_text("FACTOR = 2\n")
+    assert identity_of(mine) == before
+    (package / "scale.py").write_text(MIXER + "\n")
+    assert identity_of(mine) != before
+
+
+def test_our_own_code_counts_but_for_what_only_shows_it(settings, tmp_path, monkeypatch):
+    folder = tmp_path / "mixbench"
+    (folder / "report").mkdir(parents=True)
+    monkeypatch.setattr(records, "_PACKAGE", folder)
+    seen = []
+    for path in ("training.py", "report/html.py", "training.py"):
+        (folder / path).write_text(f"# {len(seen)}\n")
+        records._own_digest.cache_clear()
+        seen.append(code_version(settings()))
+    records._own_digest.cache_clear()
+    assert seen[0] == seen[1] != seen[2]
