@@ -163,6 +163,11 @@ def _failed(error: RunsFailed) -> JobReturn:
     return JobReturn(status=JobStatus.FAILED, _return_value=error)
 
 
+def _plain(value: Any) -> Any:
+    """A list or dictionary, which Hydra hands over as its own kinds."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
 def _at_least(key: str, value: float, least: float) -> None:
     if value < least:
         raise SettingError(f"hydra.launcher.{key}", expected=f"at least {least:g}", got=value)
@@ -444,8 +449,8 @@ class SubmititSlurm(SubmititLauncher):
             "qos": qos,
             "constraint": constraint,
             "array_parallelism": array_parallelism,
-            "setup": setup,
-            "additional_parameters": additional_parameters,
+            "setup": _plain(setup),
+            "additional_parameters": _plain(additional_parameters),
         }
         self._asked = time.monotonic()
         self._queue: dict[str, str] = {}
@@ -579,7 +584,7 @@ class Ray(SweepLauncher):
     elsewhere = True
 
     def __init__(self, *, ray: dict[str, Any]) -> None:
-        self.options = ray
+        self.options = _plain(ray)
 
     def check(self) -> None:
         for key in ("init", "remote"):

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from mixbench import cli, launchers
@@ -115,6 +116,25 @@ def test_a_mistake_is_one_line(tmp_path, monkeypatch, capfd, arguments, key, say
     assert line.startswith(f"mixbench: {key}: expected "), line
     assert says in line
     assert not (tmp_path / "outputs").exists()
+
+
+def test_lists_and_tables_reach_the_libraries_as_such():
+    folder = Path(cli.config_folder(), "hydra/launcher")
+    node = OmegaConf.load(folder / "submitit_slurm.yaml")
+    node.update(cpus_per_task=2, mem_gb=1.5, setup=["module load x"])
+    node.additional_parameters = {"exclude": "node7"}
+    parameters = instantiate(node).parameters
+    assert parameters["setup"] == ["module load x"]
+    assert type(parameters["setup"]) is list
+    assert parameters["additional_parameters"] == {"exclude": "node7"}
+    assert type(parameters["additional_parameters"]) is dict
+    assert parameters["mem"] == "1536M"
+    assert parameters["srun_args"] == ["--cpus-per-task=2"]
+    node = OmegaConf.load(folder / "ray.yaml")
+    node.ray.remote.num_cpus = 1
+    node.ray.init.runtime_env = {"env_vars": {"PYTHONPATH": "/shared"}}
+    environment = instantiate(node).options["init"]["runtime_env"]["env_vars"]
+    assert type(environment) is dict
 
 
 def test_a_machine_without_a_gpu_hands_runs_to_one_that_has_one(monkeypatch):
