@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -231,6 +232,9 @@ def _train(cfg: DictConfig) -> float | None:
     settings = check(cfg, typed_overrides(hydra_cfg))
     from mixbench.experiment import run
 
+    searched = hydra_cfg.mode == RunMode.MULTIRUN and not ours
+    if searched:
+        _check_direction(hydra_cfg.sweeper, settings)
     files = {
         "config.yaml": OmegaConf.to_yaml(cfg),
         "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra_cfg})),
@@ -263,12 +267,45 @@ def _train(cfg: DictConfig) -> float | None:
         console.print(run_table(result, outcome.folder.path))
         if result.get("signature") is not None:
             console.print(signature_line(result["signature"]), soft_wrap=True)
+    if searched:
+        return _told(result, hydra_cfg.overrides.task)
     if result["status"] != "completed":
         _stop_others(settings, sweep)
         raise RunsFailed(f"the run {result['status']}: {result['reason']}")
-    score = result["metrics"][f"valid/{result['metric']}"]
-    assert isinstance(score, float)
+    return _score(result)
+
+
+def _check_direction(sweeper: DictConfig, settings: Settings) -> None:
+    """Refuse to let an optimizer look for the worst configuration."""
+    from mixbench.experiment import build_dataset
+
+    dataset = build_dataset(settings)
+    wanted = "maximize" if dataset.higher_is_better else "minimize"
+    got = str(sweeper.get("direction", wanted)).rpartition(".")[2]
+    if got != wanted:
+        raise SettingError(
+            "hydra.sweeper.direction", expected=f"{wanted} for {dataset.metric}", got=got
+        )
+
+
+def _told(result: Mapping[str, Any], overrides: Sequence[str]) -> float:
+    """A run's score for a sweeper that learns from it, and a line about it.
+
+    A diverged run has the worst score, so that the search goes on and keeps away from there.
+    """
+    if result["status"] == "completed":
+        score = _score(result)
+        said = f"valid {result['metric']} {score:.4f}"
+    else:
+        score = -math.inf if result["higher_is_better"] else math.inf
+        said = f"{result['status']}: {result['reason']}"
+    print(f"{' '.join(overrides)}  {said}", flush=True)
     return score
+
+
+def _score(result: Mapping[str, Any]) -> float:
+    """A completed run's validation metric."""
+    return float(result["metrics"][f"valid/{result['metric']}"])
 
 
 def _stop_others(settings: Settings, sweep: Path | None) -> None:
@@ -291,7 +328,9 @@ def _as_setting_error(error: Exception) -> SettingError:
             group,
             expected=f"one of {', '.join(sorted(error.options))}",
             got=name,
-            fix=nearest(name, error.options),
+            fix="pip install 'mixbench[optuna]'"
+            if (group, name) == ("hydra/sweeper", "optuna")
+            else nearest(name, error.options),
         )
     missing = str(error.missing_cfg_file) if isinstance(error, MissingConfigException) else ""
     if missing.startswith("logger/"):  # one of a list
