@@ -176,6 +176,7 @@ def test_a_run_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, capfd, 
     pytest.importorskip(package, reason=f"hydra/launcher={launcher} needs it")
     fake_task.write_conf(tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # so that no table breaks a reason
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent), prepend=os.pathsep)
     assert run_command(*GRID, "mixer=first,failing", f"hydra/launcher={launcher}") == 1
     results = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/runs/*/result.json")]
