@@ -74,6 +74,15 @@ def compose_config(overrides: Sequence[str], config_dir: Path | None = None) -> 
         return hydra.compose("train", texts)
 
 
+def composed_settings(overrides: Sequence[str], config_dir: Path | None = None) -> Settings:
+    """What `compose_config` composes, checked.
+
+    Raises:
+        SettingError: Something in it is wrong.
+    """
+    return check(compose_config(overrides, config_dir), overrides)
+
+
 def with_own_class(overrides: Sequence[str]) -> list[str]:
     """The overrides, where `mixer._target_=...` alone stands for `mixer=custom` and its knobs."""
     keys = [override_key(text) for text in overrides]

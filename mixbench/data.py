@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mixbench.cli import compose_config
-from mixbench.config import check
+from mixbench.cli import composed_settings
 from mixbench.datasets.dataset import IGNORE, SPLITS, Dataset, Rows, Split, overlap
 from mixbench.errors import CannotWrite, Parser, SettingError, some_of
 from mixbench.records import make_folder, write_bytes
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     split: Split = given.split
     if given.rows < 1:
         raise SettingError("--rows", expected="at least 1", got=given.rows)
-    settings = check(compose_config(given.overrides, given.config_dir), given.overrides)
+    settings = composed_settings(given.overrides, given.config_dir)
     from mixbench.experiment import build_dataset
 
     dataset = build_dataset(settings)

@@ -36,12 +36,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def flat(node: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A nested mapping with dotted keys."""
+def flat(node: Mapping[str, Any], separator: str = ".", path: str = "") -> dict[str, Any]:
+    """A nested mapping with its keys joined, by dots if nothing else is said."""
     out: dict[str, Any] = {}
     for key, value in node.items():
         if isinstance(value, Mapping):
-            out |= flat(value, f"{path}{key}.")
+            out |= flat(value, separator, f"{path}{key}{separator}")
         else:
             out[f"{path}{key}"] = value
     return out

@@ -21,8 +21,8 @@ from rich.text import Text
 from mixbench import __version__
 from mixbench.bench import cases
 from mixbench.bench.cases import PARTS, Build, Effort, Row
-from mixbench.cli import compose_config
-from mixbench.config import Settings, check
+from mixbench.cli import composed_settings
+from mixbench.config import Settings
 from mixbench.errors import Parser, SettingError, some_of
 from mixbench.experiment import build_mixer
 from mixbench.listing import mixer_names
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
         for text in given.threads.split(",")
     ]
     names, overrides = _mixers(given.overrides, given.config_dir)
-    settings = _settings([*overrides, f"mixer={names[-1]}"], given.config_dir)
+    settings = composed_settings([*overrides, f"mixer={names[-1]}"], given.config_dir)
     build = partial(_build, overrides, given.config_dir)
     effort = Effort(
         lengths=lengths,
@@ -127,7 +127,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _build(overrides: Sequence[str], config_dir: Path | None, name: str, seq_len: int) -> Mixer:
     knobs = ["dataset=mqar", f"dataset.seq_len={seq_len + seq_len % 2}", "dataset.num_pairs=1"]
-    return build_mixer(_settings([*overrides, *knobs, f"mixer={name}"], config_dir))
+    return build_mixer(composed_settings([*overrides, *knobs, f"mixer={name}"], config_dir))
 
 
 def _measure(
@@ -149,10 +149,6 @@ def _mixers(overrides: Sequence[str], config_dir: Path | None) -> tuple[list[str
     names = [name for text in chosen for name in text.split(",")] or mixer_names(config_dir)
     rest = [text for text in overrides if override_key(text) != "mixer"]
     return list(dict.fromkeys(["attention", *names])), rest
-
-
-def _settings(overrides: Sequence[str], config_dir: Path | None) -> Settings:
-    return check(compose_config(overrides, config_dir), overrides)
 
 
 def _numbers(key: str, text: str) -> list[int]:

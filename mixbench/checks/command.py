@@ -28,8 +28,8 @@ from mixbench.checks.suite import (
     failures,
     run_checks,
 )
-from mixbench.cli import compose_config
-from mixbench.config import Settings, check
+from mixbench.cli import composed_settings
+from mixbench.config import Settings
 from mixbench.errors import Parser, RunsFailed, SettingError, some_of
 from mixbench.experiment import build_dataset, build_mixer
 from mixbench.listing import mixer_names
@@ -138,7 +138,7 @@ def _forms(overrides: Sequence[str], config_dir: Path | None) -> Iterator[Form]:
 
 
 def _form(name: str, overrides: Sequence[str], config_dir: Path | None) -> Form:
-    settings = check(compose_config(overrides, config_dir), overrides)
+    settings = composed_settings(overrides, config_dir)
     build_mixer(settings)  # what its constructor refuses is said before anything is checked
     return Form(name, settings, build_dataset(settings).seq_len)
 

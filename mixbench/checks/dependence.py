@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from mixbench import seeds
-from mixbench.checks.subject import Failed, Skipped, Subject, distance, inputs, largest
+from mixbench.checks.subject import (
+    Failed,
+    Skipped,
+    Subject,
+    distance,
+    inputs,
+    largest,
+    refuse_without_gradient,
+)
 from mixbench.mixers.mixer import SYMMETRIES, Mixer
 
 _ALLOWED = 1e-12
@@ -189,10 +197,7 @@ def _gradients(mixer: Mixer, T: int, places: range | list[int]) -> Iterator[tupl
     y = mixer(x)
     with seeds.torch_stream(0, "checks", "direction"):
         direction = torch.randn(y.shape[2], dtype=torch.float64).to(y)
-    if not y.requires_grad:
-        raise Failed(
-            "the output has no gradient at all", "detach(), no_grad() and .data inside forward"
-        )
+    refuse_without_gradient(y)
     for t in places:
         along = (y[0, t] * direction).sum()
         gradients = torch.autograd.grad(

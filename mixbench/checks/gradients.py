@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from mixbench import seeds
-from mixbench.checks.subject import Failed, Subject, inputs, largest, weights_like
+from mixbench.checks.subject import (
+    Failed,
+    Subject,
+    gradients_of,
+    inputs,
+    largest,
+    trained_parameters,
+    weights_like,
+)
 from mixbench.mixers.mixer import Mixer
 
 # A gradient that is this small beside the largest one is rounding.
@@ -47,7 +55,7 @@ def finite_differences(subject: Subject) -> str:
     mixer = subject.mixer()
     T = subject.length(9)
     x = inputs(mixer, 2, T)
-    tensors = {"the input": x, **_trained(mixer)}
+    tensors = {"the input": x, **trained_parameters(mixer)}
     with torch.no_grad():
         weights = weights_like(mixer(x))
 
@@ -87,26 +95,9 @@ def _error(
     return abs(measured - exact) / max(1.0, abs(exact))
 
 
-def _trained(mixer: Mixer) -> dict[str, Tensor]:
-    return {name: p for name, p in mixer.named_parameters() if p.requires_grad}
-
-
-def _gradients(mixer: Mixer, x: Tensor) -> dict[str, Tensor | None]:
-    """Fresh gradients of the input and every parameter, by name."""
-    mixer.zero_grad(set_to_none=True)
-    x = x.detach().clone().requires_grad_()
-    y = mixer(x)
-    if not y.requires_grad:
-        raise Failed(
-            "the output has no gradient at all", "detach(), no_grad() and .data inside forward"
-        )
-    (y * weights_like(y)).sum().backward()
-    return {"the input": x.grad, **{name: p.grad for name, p in _trained(mixer).items()}}
-
-
 def _silent(mixer: Mixer, x: Tensor) -> list[str]:
     """Who gets no gradient beyond rounding; what gets one that is not finite fails at once."""
-    gradients = _gradients(mixer, x)
+    _, gradients = gradients_of(mixer, x)
     sizes = {name: 0.0 if g is None else largest(g) for name, g in gradients.items()}
     for name, size in sizes.items():
         if not size < float("inf"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mixbench.checks.subject import Failed, Subject, inputs, largest, weights_like
+from mixbench.checks.subject import Failed, Subject, gradients_of, inputs, largest, weights_like
 
 
 def precision(subject: Subject) -> str:
@@ -45,12 +45,10 @@ def input_scales(subject: Subject) -> str:
     """Inputs of 1e-3 to 1e3 times the usual size leave outputs and gradients finite."""
     mixer = subject.mixer(torch.float32)
     for scale in (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3):
-        x = (scale * inputs(mixer, 2, subject.length(33), torch.float32)).requires_grad_()
-        y = mixer(x)
-        mixer.zero_grad(set_to_none=True)
-        (y * weights_like(y)).sum().backward()
-        tensors = {"the output": y, "the gradient of the input": x.grad}
-        tensors |= {f"the gradient of {name}": p.grad for name, p in mixer.named_parameters()}
+        x = scale * inputs(mixer, 2, subject.length(33), torch.float32)
+        y, gradients = gradients_of(mixer, x)
+        tensors: dict[str, torch.Tensor | None] = {"the output": y}
+        tensors |= {f"the gradient of {name}": each for name, each in gradients.items()}
         for name, tensor in tensors.items():
             if tensor is not None and not tensor.isfinite().all():
                 raise Failed(
@@ -91,8 +89,7 @@ def extrapolation(subject: Subject) -> str:
 def _run(subject: Subject, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Outputs and the input's gradient."""
     mixer = subject.mixer(dtype)
-    x = inputs(mixer, 2, subject.length(130), dtype).requires_grad_()
-    y = mixer(x)
-    (y * weights_like(y)).sum().backward()
-    assert x.grad is not None
-    return y.detach(), x.grad
+    y, gradients = gradients_of(mixer, inputs(mixer, 2, subject.length(130), dtype))
+    gradient = gradients["the input"]
+    assert gradient is not None
+    return y, gradient

@@ -119,3 +119,31 @@ def weights_like(y: Tensor) -> Tensor:
     """Fixed numbers of both signs that make a scalar of an output, for its gradient."""
     with seeds.torch_stream(0, "checks", "weights"):
         return torch.randn(y.shape, dtype=torch.float64).to(y)
+
+
+def trained_parameters(mixer: Mixer) -> dict[str, Tensor]:
+    """The parameters that ask for a gradient, by name."""
+    return {name: p for name, p in mixer.named_parameters() if p.requires_grad}
+
+
+def gradients_of(mixer: Mixer, x: Tensor) -> tuple[Tensor, dict[str, Tensor | None]]:
+    """The output for `x`, and the gradients of a scalar of it: `the input`'s and the parameters'.
+
+    Raises:
+        Failed: The output has no gradient.
+    """
+    mixer.zero_grad(set_to_none=True)
+    x = x.detach().clone().requires_grad_()
+    y = mixer(x)
+    refuse_without_gradient(y)
+    (y * weights_like(y)).sum().backward()
+    parameters = {name: p.grad for name, p in trained_parameters(mixer).items()}
+    return y.detach(), {"the input": x.grad, **parameters}
+
+
+def refuse_without_gradient(y: Tensor) -> None:
+    """Raise `Failed` for an output that depends on nothing."""
+    if not y.requires_grad:
+        raise Failed(
+            "the output has no gradient at all", "detach(), no_grad() and .data inside forward"
+        )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mixbench.errors import SettingError
+from mixbench.overrides import flat, is_number
 
 if TYPE_CHECKING:
     from mixbench.config import Settings
@@ -56,7 +57,7 @@ class LoggedRun:
             for field in fields(self.settings)
             if field.name != "logger"
         }
-        return dict(_flat(settings, "."))
+        return _stated(flat(settings))
 
     def labels(self) -> dict[str, Any]:
         """What it is found by: `identity`, `record`, `seed`, and its place."""
@@ -166,34 +167,25 @@ def numbers(row: Mapping[str, float]) -> dict[str, float]:
 def final_numbers(result: Mapping[str, Any]) -> dict[str, float]:
     """A result's numbers: metrics as `final/valid/accuracy`, others as `parameters/total`."""
     metrics = {f"final/{name}": value for name, value in result["metrics"].items()}
-    return {**metrics, **{k: v for k, v in _scalars(result) if _is_number(v)}}
+    return {**metrics, **{k: v for k, v in _scalars(result).items() if is_number(v)}}
 
 
 def final_words(result: Mapping[str, Any]) -> dict[str, str]:
     """What a result says in words: `status`, `reason`, `metric`, `signature/failing`, ..."""
     return {
         name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in _scalars(result)
-        if not _is_number(value)
+        for name, value in _scalars(result).items()
+        if not is_number(value)
     }
 
 
-def _scalars(result: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _scalars(result: Mapping[str, Any]) -> dict[str, Any]:
     told = {key: value for key, value in result.items() if key not in _NOT_TOLD}
     if told.get("signature") is not None:
         told["signature"] = {k: v for k, v in told["signature"].items() if k != "checks"}
-    return _flat(told, "/")
+    return _stated(flat(told, "/"))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _flat(node: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested dictionaries by their joined keys; what is None is left out."""
-    for key, value in node.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, separator, f"{name}{separator}")
-        elif value is not None:
-            yield name, value
+def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is None."""
+    return {name: value for name, value in values.items() if value is not None}
