@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,18 @@ def one_thread() -> None:
 def no_splits_kept() -> None:
     """Tests change what datasets do."""
     generated._splits.clear()
+
+
+@pytest.fixture(autouse=True)
+def imports_undone(tmp_path_factory) -> Iterator[None]:
+    """A command reaches modules in its folder: those of one test are not the next one's."""
+    known = list(sys.path)
+    yield
+    sys.path[:] = known
+    folder = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(folder):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import io
 import math
+import os
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from mixbench import calibration, cli, stats
+from mixbench import calibration, cli, launchers, stats
 from mixbench.comparison_sweeper import ComparisonSweeper
 from mixbench.config import Settings, check
 from mixbench.errors import SettingError
@@ -66,7 +67,6 @@ class Command:
     """A line of a page: its words behind `mixbench`, and what the page shows as its output."""
 
     words: list[str]
-    python_path: str = ""
     shown: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def commands_of(text: str) -> list[Command]:
     return found
 
 
-CALL = re.compile(r"\s*(?:\$ )?(?:PYTHONPATH=(\S+) )?(?:\S*/)?mixbench((?: .*)?)$")
+CALL = re.compile(r"\s*(?:\$ )?(?:\S*/)?mixbench((?: .*)?)$")
 
 
 def _in_block(content: str) -> Iterator[Command]:
@@ -94,7 +94,7 @@ def _in_block(content: str) -> Iterator[Command]:
     for line in content.splitlines():
         call = CALL.match(line)
         if call:
-            command = Command(shlex.split(call.group(2), comments=True), call.group(1) or "")
+            command = Command(shlex.split(call.group(1), comments=True))
             yield command
         elif command is not None:
             command.shown.append(line)
@@ -175,8 +175,7 @@ def dry() -> Callable[[Command], int]:
             return 0
         total = sum(map(trained_tokens, built))
         total = total * number[0] // len(built) if number else total
-        if not command.python_path:  # else what it means depends on the page's files
-            _tokens[str(command)] = total
+        _tokens[str(command)] = total
         return total
 
     return run
@@ -200,26 +199,16 @@ def compose_all(overrides: list[str]) -> None:
         check(cli.compose_config(list(job)), list(job))
 
 
-@contextmanager
-def python_path(folder: Path, command: Command) -> Iterator[None]:
-    """With the command's PYTHONPATH, and without what it imported from there afterwards."""
-    known = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        for path in filter(None, command.python_path.split(":")):
-            patch.syspath_prepend(folder / path)
-        try:
-            yield
-        finally:
-            for name in set(sys.modules) - known:
-                if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
-                    del sys.modules[name]
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """An empty folder to be in, and the width of the terminal that the pages show."""
+    """An empty folder to be in, the width of the terminal that the pages show, and a cluster."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in launchers._COMMANDS:  # only looked for: nothing is launched
+        (programs / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     return tmp_path
 
 
@@ -235,19 +224,18 @@ def test_every_command_on_a_page_is_one(page, folder, dry, monkeypatch):
         for mixer in ("attention", "lattice"):
             fabricate(folder / "outputs", mixer, seed)
     for command in commands_of(text):
-        with python_path(folder, command):
-            first = command.words[0] if command.words else ""
-            if first in QUICK:
-                monkeypatch.setattr("mixbench.report.plots.draw_plots", lambda *_: [])
-                assert run_command(*command.words) == 0, str(command)
-            elif first in cli._COMMANDS:
-                module = importlib.import_module(cli._COMMANDS[first])
-                given = module._parse(command.words[1:])
-                overrides = getattr(given, "overrides", [])
-                # `all` is every mixer there is, and a page's my_module is nobody's.
-                compose_all([text for text in overrides if text not in NAMELESS])
-            else:
-                dry(command)
+        first = command.words[0] if command.words else ""
+        if first in QUICK:
+            monkeypatch.setattr("mixbench.report.plots.draw_plots", lambda *_: [])
+            assert run_command(*command.words) == 0, str(command)
+        elif first in cli._COMMANDS:
+            module = importlib.import_module(cli._COMMANDS[first])
+            given = module._parse(command.words[1:])
+            overrides = getattr(given, "overrides", [])
+            # `all` is every mixer there is, and a page's my_module is nobody's.
+            compose_all([text for text in overrides if text not in NAMELESS])
+        else:
+            dry(command)
 
 
 def test_the_quickstart_shows_what_its_commands_print(folder, dry, capfd):
@@ -306,14 +294,14 @@ def test_commands_and_files_of_a_page():
         "Write `a/b.yaml`:\n\n    key: 1\n\n"
         "Now `mixbench seed=2`, but not `mixbench` or `mixbench lr=...`.\n\n"
         "```console\n$ mixbench seed=1 # one\nseen\n$ mixbench lr=1 \\\n  seed=2\n```\n"
-        "    PYTHONPATH=. .venv/bin/mixbench mixer=mine\n"
+        "    .venv/bin/mixbench mixer=mine\n"
     )
     assert files_of(text) == {"a/b.yaml": "key: 1"}
-    assert [(each.words, each.python_path, each.shown) for each in commands_of(text)] == [
-        (["seed=2"], "", []),
-        (["seed=1"], "", ["seen"]),
-        (["lr=1", "seed=2"], "", []),
-        (["mixer=mine"], ".", []),
+    assert [(each.words, each.shown) for each in commands_of(text)] == [
+        (["seed=2"], []),
+        (["seed=1"], ["seen"]),
+        (["lr=1", "seed=2"], []),
+        (["mixer=mine"], []),
     ]
 
 
