@@ -37,7 +37,7 @@ class Run:
 
     folder: RunFolder
     seed: int
-    result: dict[str, Any] | None
+    result: Mapping[str, Any] | None
     overrides: tuple[str, ...] = ()
 
     @property

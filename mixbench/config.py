@@ -66,6 +66,7 @@ class TrainSchema:
     rerun: str = MISSING
     on_error: str = MISSING
     checkpoint_seconds: float = MISSING
+    keep_checkpoint: bool = MISSING
     allowed_targets: list[str] = MISSING
     logger: dict[str, Any] = field(default_factory=dict)
     sweep: ComparisonSchema | None = None
@@ -75,7 +76,8 @@ ConfigStore.instance().store("train_schema", TrainSchema)
 
 # What names a result rather than influencing it.
 NOT_IDENTITY = (
-    "output_dir", "rerun", "on_error", "checkpoint_seconds", "allowed_targets", "logger",
+    "output_dir", "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint", "allowed_targets",
+    "logger",
 )  # fmt: skip
 
 
@@ -113,6 +115,7 @@ class Settings:
     rerun: Literal["none", "failed", "all"]
     on_error: Literal["continue", "stop"]
     checkpoint_seconds: float
+    keep_checkpoint: bool
     allowed_targets: list[str]
     logger: dict[str, dict[str, Any]]
 

@@ -167,7 +167,7 @@ def _sum_known(numbers: Iterable[int | None]) -> int | None:
 class Outcome:
     """A run's result and where its record lies; `reused` if the record was there before."""
 
-    result: dict[str, Any]
+    result: Mapping[str, Any]
     folder: RunFolder
     reused: bool
 
@@ -229,6 +229,8 @@ def run(
                 _set_aside(folder, folder.checkpoint, str(error))
                 recorder = _Recorder(folder, settings.checkpoint_seconds, watch)
                 result = _run(Experiment(settings), folder, recorder, callbacks, teller)
+        if not settings.keep_checkpoint:
+            folder.checkpoint.unlink(missing_ok=True)
         return Outcome(result, folder, reused=False)
 
 

@@ -161,8 +161,11 @@ def sweep_display(console: Console, title: str, folders: Sequence[RunFolder]) ->
         progress.update(task, completed=watch.done, others=running + lost)
 
     def follow() -> None:
-        while not over.wait(0.5):
+        took = 0.0
+        while not over.wait(max(0.5, 20 * took)):  # thousands of runs, perhaps over a network
+            clock = time.monotonic()
             look()
+            took = time.monotonic() - clock
 
     follower = threading.Thread(target=follow, daemon=True)
     console.print(f"{title}: {watch.of} to run", markup=False, highlight=False)

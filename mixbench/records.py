@@ -96,6 +96,11 @@ _TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
+# A sweep of thousands of runs looks at all results several times: each is read again only when its
+# file has changed.
+_read_before: dict[Path, tuple[tuple[int, ...], Mapping[str, Any] | None]] = {}
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """One run's folder, existing or not."""
@@ -128,19 +133,23 @@ class RunFolder:
     def lock(self) -> Path:
         return self.path / ".lock"
 
-    def read_result(self) -> dict[str, Any] | None:
+    def read_result(self) -> Mapping[str, Any] | None:
         """The result, or None where the run has none, or one that cannot be read as a result."""
         try:
-            result = strict_json(bounded_text(self.result))
-        except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+            status = self.result.stat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        return result if _is_result(result) else None
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        known = _read_before.get(self.result)
+        if known is None or known[0] != stamp:
+            known = _read_before[self.result] = (stamp, _read_result(self.result))
+        return known[1]
 
-    def sound_result(self) -> dict[str, Any] | None:
+    def sound_result(self) -> Mapping[str, Any] | None:
         """The result, or None where there is none that can be trusted, see `examined`."""
         return self.examined()[0]
 
-    def examined(self) -> tuple[dict[str, Any] | None, list[tuple[Path, str]]]:
+    def examined(self) -> tuple[Mapping[str, Any] | None, list[tuple[Path, str]]]:
         """The result if it can be trusted, else the files that cannot, and why.
 
         They may be cut short, overwritten, or of another run.
@@ -206,6 +215,14 @@ class RunFolder:
             SettingError: It cannot be made or written to.
         """
         make_folder(self.path)
+
+
+def _read_result(path: Path) -> Mapping[str, Any] | None:
+    try:
+        result = strict_json(bounded_text(path))
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    return result if _is_result(result) else None
 
 
 def bounded_text(path: Path) -> str:

@@ -151,6 +151,7 @@ def _fabricating(template: RunFolder) -> Callable[[CheckedSweeper, Any, Sequence
             config["mixer"] = {**config["mixer"], "_target_": f"mixbench.mixers.{texts['mixer']}.M"}
             splits = ("valid", "test") if tested else ("valid",)
             folder.create()
+            folder.lock.touch()  # as a run leaves it, so that claims are really asked for
             write_history(folder.history, history)
             write_json(
                 folder.result,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mixbench.errors import SettingError, nearest, unknown_key
@@ -142,7 +142,7 @@ class PlannedRun:
     overrides: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "overrides": list(self.overrides)}
+        return {**vars(self), "overrides": list(self.overrides)}
 
 
 @dataclass(frozen=True)

@@ -151,19 +151,21 @@ class CheckedSweeper(Sweeper):
         with sweep_display(make_console(), title, [f for _, f in todo]), sweeping(folder):
             watch = Watch(folder)
             while todo:
+                looked = time.monotonic()
                 # What another process is at is left to it, and taken up should that process die.
-                free = [job for job in todo if not job[1].claimed()]
+                free = [(texts, folder) for texts, folder in todo if not folder.claimed()]
                 if free:
                     returns += self._launch(launcher, free, first)
+                    looked = time.monotonic()
+                ours = {folder for _, folder in free} - self.elsewhere
                 todo = [
-                    job
-                    for job in todo
-                    if job[1].sound_result() is None
-                    and (job not in free or job[1] in self.elsewhere or job[1].claimed())
+                    (texts, folder)
+                    for texts, folder in todo
+                    if folder.sound_result() is None and (folder not in ours or folder.claimed())
                 ]
                 watch.check()
-                if todo:
-                    time.sleep(_LOOK_SECONDS)
+                if todo:  # looking at thousands takes a while, and shall not take all the time
+                    time.sleep(max(_LOOK_SECONDS, time.monotonic() - looked))
         return returns
 
     def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> Any:

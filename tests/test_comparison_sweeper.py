@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from mixbench import records
 from mixbench.datasets import generated
 from tests import fake_task
 from tests.conftest import run_command
@@ -156,10 +158,14 @@ def test_the_report_command_gives_the_same_again(known, tmp_path, capfd):
     assert "beats tuned baseline" in capfd.readouterr().out
 
 
-def test_the_same_command_runs_nothing_again(known):
+def test_the_same_command_runs_nothing_again(known, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in known[0].glob("outputs/runs/*/result.json")}
     first = sweep_of(known[0])
+    read, reads = records._read_result, Counter[Path]()
+    records._read_before.clear()
+    monkeypatch.setattr(records, "_read_result", lambda path: reads.update([path]) or read(path))
     assert call(known[0], "sweep=known", "epochs=4") == 0
+    assert reads == dict.fromkeys(before, 1)  # each once, however many the runs are
     second = sweep_of(known[0])
     assert second != first
     assert {path: path.stat().st_mtime_ns for path in before} == before

@@ -216,6 +216,21 @@ def test_a_run_goes_on_bit_for_bit_from_any_step(settings, tmp_path, step):
     assert first == second
 
 
+def test_a_finished_run_need_not_keep_its_checkpoint(settings, tmp_path):
+    whole = run(settings(f"output_dir={tmp_path}/whole"), [])
+    chosen = settings("checkpoint_seconds=0", "keep_checkpoint=false")
+    with pytest.raises(KeyboardInterrupt):
+        run(chosen, [Listener(at_step=6, action=interrupt)])
+    assert folder_of(chosen).checkpoint.exists()  # to go on from
+    listener = Listener()
+    resumed = run(chosen, [listener])
+    assert [each.step for each in listener.steps] == list(range(7, 13))
+    assert comparable(resumed.result) == comparable(whole.result)
+    assert whole.folder.checkpoint.exists()
+    assert not resumed.folder.checkpoint.exists()
+    assert run(chosen, []).reused
+
+
 def test_noise_goes_on_bit_for_bit(settings, tmp_path, monkeypatch):
     """A mixer that draws at every step, as dropout does."""
     mix = Attention.mix

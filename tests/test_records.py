@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mixbench import records
-from mixbench.records import code_version, identity_of
+from mixbench.records import RunFolder, code_version, identity_of, write_bytes
+from tests.records import fabricate
 
 MIXER = """
 from mixbench.mixers.mixer import Mixer
@@ -63,3 +64,27 @@ def test_our_own_code_counts_but_for_what_only_shows_it(settings, tmp_path, monk
         seen.append(code_version(settings()))
     records._own_digest.cache_clear()
     assert seen[0] == seen[1] != seen[2]
+
+
+def test_a_result_is_read_again_only_when_its_file_has_changed(tmp_path, monkeypatch):
+    folder = RunFolder.at(fabricate(tmp_path, valid=0.25))
+    reads = []
+    read = records.bounded_text
+    monkeypatch.setattr(records, "bounded_text", lambda path: reads.append(path) or read(path))
+    for _ in range(3):
+        result = folder.read_result()
+        assert result is not None
+        assert result["metrics"]["valid/accuracy"] == 0.25
+    assert folder.sound_result() is result
+    assert reads == [folder.result]
+    changed = folder.result.read_text().replace("0.25", "0.75")  # as long as it was
+    folder.result.write_text(changed)
+    result = folder.read_result()
+    assert result is not None
+    assert result["metrics"]["valid/accuracy"] == 0.75
+    folder.result.write_text(changed[:-20])
+    assert folder.read_result() is None
+    write_bytes(folder.result, changed.encode())
+    assert folder.read_result() == result
+    folder.result.unlink()
+    assert folder.read_result() is None
