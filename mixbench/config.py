@@ -19,7 +19,7 @@ from hydra.utils import get_object
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from mixbench.errors import SettingError, nearest, unknown_key
+from mixbench.errors import SettingError, at_least, nearest, positive, unknown_key
 from mixbench.overrides import is_number, override_key
 from mixbench.plugins import plugin_packages, reach_working_folder
 from mixbench.study import ComparisonSchema
@@ -155,20 +155,17 @@ def check(cfg: DictConfig, overrides: Sequence[str] = (), *, elsewhere: bool = F
         raise SettingError("epochs", expected="a number of epochs, or of steps", got="neither")
 
     for key in ("epochs", "steps", "batch_size", "threads"):
-        if values[key] is not None and values[key] < 1:
-            raise SettingError(key, expected="at least 1", got=values[key])
+        if values[key] is not None:
+            at_least(key, values[key], 1)
     for key in ("lr", "grad_clip"):
-        if values[key] is not None and not 0 < values[key] < math.inf:
-            raise SettingError(key, expected="a positive number", got=values[key])
+        if values[key] is not None:
+            positive(key, values[key])
     if not 0 <= values["weight_decay"] < math.inf:
         raise SettingError("weight_decay", expected="at least 0", got=values["weight_decay"])
     if not 0 <= values["warmup"] <= 1:
         raise SettingError("warmup", expected="a share, 0 to 1", got=values["warmup"])
-    if not values["checkpoint_seconds"] >= 0:
-        got = values["checkpoint_seconds"]
-        raise SettingError("checkpoint_seconds", expected="at least 0", got=got)
-    if values["seed"] < 0:
-        raise SettingError("seed", expected="at least 0", got=values["seed"])
+    for key in ("checkpoint_seconds", "seed"):
+        at_least(key, values[key], 0)
     if not (elsewhere and values["device"] == "cuda"):
         values["device"] = found_device(values["device"])
     hints = get_type_hints(Settings)

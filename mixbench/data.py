@@ -17,7 +17,7 @@ from rich.text import Text
 
 from mixbench.cli import composed_settings
 from mixbench.datasets.dataset import IGNORE, SPLITS, Dataset, Rows, Split, overlap
-from mixbench.errors import CannotWrite, Parser, SettingError, some_of
+from mixbench.errors import CannotWrite, Parser, SettingError, at_least, some_of
 from mixbench.records import make_folder, write_bytes
 from mixbench.summary import make_console
 
@@ -38,8 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     given = _parse(arguments)
     some_of("--split", [given.split], SPLITS)
     split: Split = given.split
-    if given.rows < 1:
-        raise SettingError("--rows", expected="at least 1", got=given.rows)
+    at_least("--rows", given.rows, 1)
     settings = composed_settings(given.overrides, given.config_dir)
     from mixbench.experiment import build_dataset
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import NoReturn
@@ -40,6 +41,26 @@ class SettingError(ValueError):
         return SettingError(
             f"{section}.{self.key}", expected=self.expected, got=self.got, fix=self.fix
         )
+
+
+def at_least(key: str, value: float, bound: float) -> None:
+    """Refuse a setting below `bound`.
+
+    Raises:
+        SettingError: It is, or it is not a number.
+    """
+    if not value >= bound:
+        raise SettingError(key, expected=f"at least {bound}", got=value)
+
+
+def positive(key: str, value: float) -> None:
+    """Refuse a setting that is not a positive finite number.
+
+    Raises:
+        SettingError: It is not.
+    """
+    if not 0 < value < math.inf:
+        raise SettingError(key, expected="a positive number", got=value)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -37,7 +37,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mixbench.config import check_arguments
-from mixbench.errors import RunsFailed, SettingError, Stopped, WorkerLost
+from mixbench.errors import RunsFailed, SettingError, Stopped, WorkerLost, at_least
 from mixbench.interruption import Interrupted, Watch
 
 _LOOK_SECONDS = 0.25
@@ -168,11 +168,6 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
-def _at_least(key: str, value: float, least: float) -> None:
-    if value < least:
-        raise SettingError(f"hydra.launcher.{key}", expected=f"at least {least:g}", got=value)
-
-
 # --------------------------------------------------------------------------------- through submitit
 
 
@@ -218,9 +213,9 @@ class SubmititLauncher(SweepLauncher):
         self.cpus_per_task = cpus_per_task
 
     def check(self) -> None:
-        _at_least("timeout_min", self.timeout_min, 1)
-        _at_least("max_num_timeout", self.max_num_timeout, 0)
-        _at_least("cpus_per_task", self.cpus_per_task, 1)
+        at_least("hydra.launcher.timeout_min", self.timeout_min, 1)
+        at_least("hydra.launcher.max_num_timeout", self.max_num_timeout, 0)
+        at_least("hydra.launcher.cpus_per_task", self.cpus_per_task, 1)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -458,7 +453,7 @@ class SubmititSlurm(SubmititLauncher):
 
     def check(self) -> None:
         super().check()
-        _at_least("array_parallelism", self.array_parallelism, 1)
+        at_least("hydra.launcher.array_parallelism", self.array_parallelism, 1)
         missing = [name for name in _COMMANDS if shutil.which(name) is None]
         if missing:
             raise SettingError(

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixbench.mixers.mixer import Mixer, at_least
+from mixbench.errors import at_least
+from mixbench.mixers.mixer import Mixer
 from mixbench.ops.layers import rms_norm, silu_product
 
 Residual = Literal["normalised", "prenorm"]

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import torch
 from mixbench.accounting import Operations, linear
-from mixbench.mixers.mixer import Mixer, positive
+from mixbench.errors import positive
+from mixbench.mixers.mixer import Mixer
 from mixbench.signatures import Check
 from torch import Tensor, nn
 

@@ -29,7 +29,7 @@ from rich.table import Table
 from mixbench import seeds
 from mixbench.cli import main as mixbench
 from mixbench.cli import told_in_one_line
-from mixbench.errors import Parser, RunsFailed, SettingError
+from mixbench.errors import Parser, RunsFailed, at_least
 from mixbench.records import RunFolder, make_folder, read_history, write_history, write_json
 from mixbench.summary import make_console
 from mixbench.sweeper import CheckedSweeper, Job
@@ -55,8 +55,7 @@ def main(arguments: Sequence[str]) -> None:
         RunsFailed: A part did not do what it should.
     """
     given = _parse(arguments)
-    if given.runs < 4 * (_TRIALS + _ARMS):
-        raise SettingError("--runs", expected=f"at least {4 * (_TRIALS + _ARMS)}", got=given.runs)
+    at_least("--runs", given.runs, 4 * (_TRIALS + _ARMS))
     out: Path = given.out
     make_folder(out, new=True, key="--out")
     eval_seeds = max(2, given.runs // 50)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from mixbench.errors import SettingError, nearest, unknown_key
+from mixbench.errors import SettingError, at_least, nearest, unknown_key
 from mixbench.overrides import as_override, flat, override_key
 from mixbench.search import Space, draw, extended, space
 
@@ -505,8 +505,7 @@ class _Search:
             raise SettingError(
                 "sweep.trials", expected="how many configurations every arm tries", got=trials
             )
-        if extensions < 0:
-            raise SettingError("sweep.extensions", expected="at least 0", got=extensions)
+        at_least("sweep.extensions", extensions, 0)
         return _Search(kind, trials, node["search_seed"], extensions)
 
 
@@ -554,8 +553,7 @@ def _margin(place: str, node: Mapping[str, Any]) -> float | None:
 
 def _seeds(key: str, value: Any, first: int) -> list[int]:
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise SettingError(key, expected="at least 1", got=value)
+        at_least(key, value, 1)
         return list(range(first, first + value))
     if (
         not isinstance(value, Sequence)

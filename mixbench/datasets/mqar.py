@@ -8,7 +8,7 @@ import numpy as np
 
 from mixbench import seeds
 from mixbench.datasets.dataset import IGNORE, Dataset, Rows, Split
-from mixbench.errors import SettingError
+from mixbench.errors import SettingError, at_least, positive
 
 Filler = Literal["zero", "random", "disjoint"]
 
@@ -88,15 +88,13 @@ class MQAR(Dataset):
             raise SettingError("min_pairs", expected=f"1 to num_pairs={num_pairs}", got=min_pairs)
         if not 0 < growth <= 1:
             raise SettingError("growth", expected="a share above 0, at most 1", got=growth)
-        if not 0 < power < np.inf:
-            raise SettingError("power", expected="a positive number", got=power)
+        positive("power", power)
         for key, rows in (
             ("num_train", num_train),
             ("num_valid", num_valid),
             ("num_test", num_test),
         ):
-            if rows < 1:
-                raise SettingError(key, expected="at least 1", got=rows)
+            at_least(key, rows, 1)
         self.vocab_size = vocab_size
         self.seq_len = seq_len
         self.num_pairs = num_pairs

@@ -9,7 +9,7 @@ import numpy as np
 
 from mixbench import seeds
 from mixbench.datasets.dataset import SPLITS, Dataset, Rows, Split
-from mixbench.errors import SettingError
+from mixbench.errors import SettingError, at_least
 
 Series = Literal["sinusoids", "mackey_glass", "sunspots", "co2"]
 
@@ -70,14 +70,13 @@ class Sequence(Dataset):
         num_valid: int | None = None,
         num_test: int | None = None,
     ) -> None:
-        if seq_len < 1:
-            raise SettingError("seq_len", expected="at least 1", got=seq_len)
+        at_least("seq_len", seq_len, 1)
         self.series = series
         self.seq_len = seq_len
         given: dict[Split, int | None] = {"train": num_train, "valid": num_valid, "test": num_test}
         for split, rows in given.items():
-            if rows is not None and rows < 1:
-                raise SettingError(f"num_{split}", expected="at least 1", got=rows)
+            if rows is not None:
+                at_least(f"num_{split}", rows, 1)
         self._size = self._sizes(given)
 
     def size(self, split: Split) -> int:

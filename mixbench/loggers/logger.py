@@ -148,17 +148,6 @@ class Logger:
             )
 
 
-def check_timeout(seconds: float) -> float:
-    """The seconds.
-
-    Raises:
-        SettingError: They are not positive.
-    """
-    if seconds <= 0:
-        raise SettingError("timeout", expected="a positive number of seconds", got=seconds)
-    return seconds
-
-
 def numbers(row: Mapping[str, float]) -> dict[str, float]:
     """What a line of the history says, without what counts it."""
     return {name: value for name, value in row.items() if name not in ("epoch", "step")}

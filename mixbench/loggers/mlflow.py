@@ -12,11 +12,11 @@ from typing import Any
 
 from filelock import FileLock
 
+from mixbench.errors import positive
 from mixbench.loggers.logger import (
     LoggedRun,
     Logger,
     Unfinished,
-    check_timeout,
     final_numbers,
     final_words,
     numbers,
@@ -47,7 +47,8 @@ class Mlflow(Logger):
     def __init__(self, *, tracking_uri: str, experiment: str, timeout: float) -> None:
         self.tracking_uri = tracking_uri
         self.experiment = experiment
-        self.timeout = check_timeout(timeout)
+        positive("timeout", timeout)
+        self.timeout = timeout
 
     def started(self, run: LoggedRun) -> int:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

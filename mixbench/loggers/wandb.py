@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from mixbench.errors import positive
 from mixbench.loggers.logger import (
     LoggedRun,
     Logger,
     Unfinished,
-    check_timeout,
     final_numbers,
     final_words,
     numbers,
@@ -51,7 +51,8 @@ class Wandb(Logger):
         self.entity = entity
         self.mode: Literal["offline", "online"] = mode
         self.folder = folder
-        self.timeout = check_timeout(timeout)
+        positive("timeout", timeout)
+        self.timeout = timeout
 
     def started(self, run: LoggedRun) -> int:
         # Without this it reports on itself over the network, offline too.

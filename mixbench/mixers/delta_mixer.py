@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixbench.accounting import Operations, linear, sigmoid
-from mixbench.errors import SettingError
-from mixbench.mixers.mixer import Mixer, at_least, head_width
+from mixbench.errors import SettingError, at_least
+from mixbench.mixers.mixer import Mixer, head_width
 from mixbench.mixers.short_convolution import ShortConvolution
 from mixbench.signatures import Check
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixbench.accounting import Operations, sigmoid
+from mixbench.errors import positive
 from mixbench.mixers.attention import weight_checks
-from mixbench.mixers.mixer import inverse_softplus, positive
+from mixbench.mixers.mixer import inverse_softplus
 from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
 from mixbench.ops.laplacian_attention import laplacian_attention, laplacian_logits
 from mixbench.signatures import Check

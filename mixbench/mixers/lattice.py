@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixbench.accounting import Operations, linear
-from mixbench.errors import SettingError
+from mixbench.errors import SettingError, positive
 from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
-from mixbench.mixers.mixer import inverse_softplus, positive
+from mixbench.mixers.mixer import inverse_softplus
 from mixbench.mixers.streaming import PersistentCells
 from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_rule
 from mixbench.ops.lattice_rule import (

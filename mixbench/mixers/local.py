@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from mixbench.accounting import Operations
+from mixbench.errors import at_least
 from mixbench.mixers.attention import weight_checks
-from mixbench.mixers.mixer import at_least
 from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, CachedMixer
 from mixbench.ops.window_attention import window_attention, window_weights
 from mixbench.signatures import Check

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mixbench.accounting import Operations
-from mixbench.errors import SettingError
+from mixbench.errors import SettingError, at_least
 from mixbench.signatures import Check
 
 SYMMETRIES = ("permutation", "reversal", "translation")
@@ -41,8 +41,7 @@ class Mixer(nn.Module):
 
     def __init__(self, *, d_model: int, causal: bool) -> None:
         super().__init__()
-        if d_model < 1:
-            raise SettingError("d_model", expected="at least 1", got=d_model)
+        at_least("d_model", d_model, 1)
         self.d_model = d_model
         self.causal = causal
 
@@ -104,18 +103,6 @@ class Mixer(nn.Module):
         The given state is left as it is, so that a stream can be continued from it twice.
         """
         raise NotImplementedError(f"{type(self).__name__} has no streaming form")
-
-
-def at_least(key: str, value: float, bound: float) -> None:
-    """Refuse a setting below `bound`."""
-    if not value >= bound:
-        raise SettingError(key, expected=f"at least {bound}", got=value)
-
-
-def positive(key: str, value: float) -> None:
-    """Refuse a setting that is not a positive finite number."""
-    if not 0 < value < float("inf"):
-        raise SettingError(key, expected="a positive number", got=value)
 
 
 def inverse_softplus(value: float) -> float:

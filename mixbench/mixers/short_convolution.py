@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mixbench.accounting import Operations
-from mixbench.mixers.mixer import at_least, positive
+from mixbench.errors import at_least, positive
 from mixbench.ops.short_convolution import short_convolution
 
 

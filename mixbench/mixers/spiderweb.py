@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mixbench.accounting import Operations
-from mixbench.errors import SettingError
+from mixbench.errors import SettingError, at_least
 from mixbench.mixers.local import window_pairs
-from mixbench.mixers.mixer import at_least
 from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, ProjectedMixer
 from mixbench.ops.spiderweb import Projections, num_levels, spiderweb_update
 from mixbench.signatures import Check
