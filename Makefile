@@ -70,9 +70,11 @@ check-local: setup ## The same with a process for each run.
 
 check-slurm: setup ## The same on a one-node SLURM, where its packages are installed.
 	$(CHECK) submitit_slurm
+	$(CHECK) submitit_slurm --apart
 
 check-ray: setup ## The same on a one-node Ray, where it is installed.
 	$(CHECK) ray
+	$(CHECK) ray --apart
 
 calibration: setup ## Simulate the statistics: how often is a verdict wrong?
 	$(BIN)/python -m mixbench.calibration

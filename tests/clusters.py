@@ -50,13 +50,35 @@ PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
 
+# Process numbers of one's own: what runs so cannot see other processes, as on another machine.
+# The shell, its first process, sees to those whose parents have gone.
+_ALONE = (
+    *("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"),
+    *("bash", "-c", '"$@" & wait', "node"),
+)
+
+
 class Unavailable(Exception):
     """What a cluster needs is not on this machine."""
 
 
+def _alone(apart: bool) -> list[str]:
+    """What a node's command begins with."""
+    if not apart:
+        return []
+    if subprocess.run([*_ALONE, "true"], check=False, capture_output=True).returncode:
+        raise Unavailable("a node with process numbers of its own needs unshare, and to be root")
+    return list(_ALONE)
+
+
 @contextmanager
-def slurm(folder: Path) -> Iterator[dict[str, str]]:
+def slurm(folder: Path, apart: bool = False) -> Iterator[dict[str, str]]:
     """SLURM with one node, without accounting: the environment in which its commands find it.
+
+    Args:
+        folder: For its files, to be made.
+        apart: Let the node have process numbers of its own, so that jobs cannot see the sweep's
+            process.
 
     Raises:
         Unavailable: Its programs are not installed, or this is not the superuser.
@@ -68,6 +90,7 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
         raise Unavailable(f"no {', '.join(missing)}; on Debian: {packages}")
     if os.getuid() != 0:
         raise Unavailable("slurmd has to be started as root")
+    node = _alone(apart)
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)
     key = folder / "munge.key"
@@ -97,7 +120,7 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
         for command in (
             ["munged", "--foreground", "--force", *munged],
             ["slurmctld", "-D", "-i"],
-            ["slurmd", "-D", "-c"],
+            [*node, "slurmd", "-D", "-c"],
         ):
             log = folder / f"{command[0]}.out"
             stack.enter_context(_started(command, environment, log))
@@ -114,11 +137,16 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def ray_cluster(folder: Path, cpus: int = 2) -> Iterator[dict[str, str]]:
+def ray_cluster(folder: Path, cpus: int = 2, apart: bool = False) -> Iterator[dict[str, str]]:
     """Ray with one node: the environment in which `address=auto` finds it.
 
+    Args:
+        folder: For its files, to be made.
+        cpus: How many runs it takes at once.
+        apart: Let the runs be on a second node, with process numbers of its own.
+
     Raises:
-        Unavailable: It is not installed.
+        Unavailable: It is not installed, or this system makes no second node.
         RuntimeError: It does not start.
     """
     program = Path(sys.executable).with_name("ray")
@@ -128,19 +156,32 @@ def ray_cluster(folder: Path, cpus: int = 2) -> Iterator[dict[str, str]]:
     address = f"127.0.0.2:{port}"
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment = os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0"}
-    options = [
+    common = [str(program), "start", "--block", "--object-store-memory=80000000"]
+    head = [
+        *common,
         "--head",
-        "--block",
         "--node-ip-address=127.0.0.2",  # Ray replaces 127.0.0.1 by an outer address
         f"--port={port}",
-        f"--num-cpus={cpus}",
+        f"--num-cpus={0 if apart else cpus}",
         "--include-dashboard=false",
         f"--temp-dir={folder}",
-        "--object-store-memory=80000000",
     ]
-    log = folder.with_name("ray.out")
-    with _started([str(program), "start", *options], environment, log):
+    second = [
+        *_alone(apart),
+        *common,
+        f"--address={address}",
+        "--node-ip-address=127.0.0.3",
+        f"--num-cpus={cpus}",
+    ]
+
+    def node(command: list[str], log: Path) -> None:
+        stack.enter_context(_started(command, environment, log))
         _until(lambda: "Ray runtime started" in log.read_text(), log)
+
+    with ExitStack() as stack:
+        node(head, folder.with_name("head.out"))
+        if apart:
+            node(second, folder.with_name("second.out"))
         yield environment | {"RAY_ADDRESS": address}
 
 

@@ -116,6 +116,25 @@ hydra:
 """
 
 
+CONF["sweep/long.yaml"] = """
+# @package _global_
+# Runs of minutes, to be stopped.
+defaults:
+  - override /dataset: first_token
+epochs: 5000
+sweep:
+  idea: slow
+  baselines: [first]
+  arms:
+    first: {mixer: first, grid: {lr: [1e-2]}}
+    slow: {mixer: slow, grid: {lr: [1e-2]}}
+  selection_seeds: 2
+  eval_seeds: 2
+hydra:
+  mode: MULTIRUN
+"""
+
+
 def write_conf(folder: Path) -> None:
     """Write the configurations into `folder/conf`."""
     for name, text in CONF.items():

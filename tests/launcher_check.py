@@ -3,7 +3,8 @@
 First a comparison of 12 runs as it is; then one of 12 runs, of which four fail, that is stopped by
 SIGINT, started again, has a worker killed, started again, is itself killed, and started once more.
 Every failed run must have its own traceback, nothing may write once its sweep is over, and both
-reports must be the basic launcher's, timings aside.
+reports must be the basic launcher's, timings aside. With `--apart` the runs have process numbers of
+their own, as on another machine; SLURM's, when their sweep is killed, then notice by its silence.
 
 For SLURM and Ray a cluster of one node is started here; where that cannot be, it says why and ends.
 """
@@ -131,21 +132,36 @@ class Check:
             self.compare("disturbed", 12)
         self.failures()
 
-    def started(self) -> subprocess.Popen[str]:
-        """Start `disturbed`, until one of its runs has trained an epoch."""
-        sweep = self.start("disturbed")
-        until(lambda: bool(self.at_work("disturbed")) or sweep.poll() is not None, 120)
+    def left(self) -> None:
+        """Long runs that cannot see their sweep's process, when that is killed.
+
+        They stop, saved, when they have heard nothing of it for a minute.
+        """
+        sweep = self.started("long")
+        sweep.kill()
+        sweep.communicate()
+        if until(lambda: not self.at_work("long"), 10):
+            raise Fault("the runs ended with their sweep: they were not apart from it")
+        self.silent("long", within=90)
+        for run in self.runs("long"):
+            if "interrupted at step" not in run.log.read_text():
+                raise Fault(f"it has not saved: {run.path}")
+
+    def started(self, name: str = "disturbed") -> subprocess.Popen[str]:
+        """Start a comparison, until one of its runs has trained an epoch."""
+        sweep = self.start(name)
+        until(lambda: bool(self.at_work(name)) or sweep.poll() is not None, 120)
         if sweep.poll() is not None:
             raise Fault(f"it ended before a run was at work:\n{sweep.communicate()[0]}")
         return sweep
 
-    def silent(self, within: float) -> None:
+    def silent(self, name: str = "disturbed", *, within: float) -> None:
         """See that no process is at a run, and that no record changes any more."""
-        if not until(lambda: not any(run.claimed() for run in self.runs("disturbed")), within):
+        if not until(lambda: not any(run.claimed() for run in self.runs(name)), within):
             raise Fault(f"processes are at runs {within:.0f} s after their sweep")
-        before = _changes(self.output("disturbed"))
+        before = _changes(self.output(name))
         time.sleep(2)
-        after = _changes(self.output("disturbed"))
+        after = _changes(self.output(name))
         if before != after:
             changed = sorted(path for path, _ in before ^ after)
             raise Fault(f"written after the sweep's end: {', '.join(map(str, changed))}")
@@ -232,19 +248,32 @@ def main(arguments: Sequence[str]) -> int:
     """Entry point: 0 if all is well or cannot be tried here."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("launcher", choices=[name for name in OVERRIDES if name != "basic"])
-    parts = ("whole", "disturbed")
-    parser.add_argument("--only", choices=parts, help="one of the comparisons")
+    parts = ("whole", "disturbed", "left")
+    parser.add_argument("--only", choices=parts, help="one of the parts")
     parser.add_argument("--keep", type=Path, help="a new folder for the records, which stay")
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="of a cluster: runs that cannot see the sweep's process, as on another machine",
+    )
     given = parser.parse_args(arguments)
-    os.environ["PYTHONPATH"] = str(ROOT)  # clusters start their processes with it
     clusters = {"submitit_slurm": slurm, "ray": ray_cluster}
+    if given.apart and given.launcher not in clusters:
+        parser.error(f"--apart is for {', '.join(clusters)}")
+    # Ray ends the runs of a sweep that is gone by itself.
+    parts = parts if given.apart and given.launcher == "submitit_slurm" else parts[:2]
+    os.environ["PYTHONPATH"] = str(ROOT)  # clusters start their processes with it
     with tempfile.TemporaryDirectory() as scratch:
         folder = (given.keep or Path(scratch, "records")).absolute()
         folder.mkdir(parents=True)
         fake_task.write_conf(folder)
-        start = clusters.get(given.launcher)
+        cluster = clusters.get(given.launcher)
         try:
-            with start(Path(scratch, "c")) if start else nullcontext(dict(os.environ)) as found:
+            with (
+                cluster(Path(scratch, "c"), apart=given.apart)
+                if cluster
+                else nullcontext(dict(os.environ))
+            ) as found:
                 check = Check(given.launcher, folder, found)
                 for part in [given.only] if given.only else parts:
                     with check.told(part):
