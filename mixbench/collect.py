@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -482,6 +483,7 @@ def _group(runs: Sequence[Run]) -> dict[str, TaskRuns]:
     for run in runs:
         by_task.setdefault(_key(_config(run)["dataset"]), []).append(run)
     datasets = {key: _config(group[0])["dataset"] for key, group in by_task.items()}
+    mixers = _mixer_names(runs)
     tasks = {}
     for key, group in by_task.items():
         name = short_name(datasets[key])
@@ -490,21 +492,25 @@ def _group(runs: Sequence[Run]) -> dict[str, TaskRuns]:
         values = flat(datasets[key])
         label = ", ".join([name, *(f"{k}={values.get(k)}" for k in varying)])
         arms: dict[str, ArmRuns] = {}
-        for arm, members in _by_mixer(group).items():
-            arms[arm] = ArmRuns(arm, _trials(members))
+        for target, arm in mixers.items():
+            members = [run for run in group if _config(run)["mixer"]["_target_"] == target]
+            if members:
+                arms[arm] = ArmRuns(arm, _trials(members))
         tasks[label] = TaskRuns(label, None, arms)
     return tasks
 
 
-def _by_mixer(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by mixer: by its usual name, or in full where one name would stand for two."""
+def _mixer_names(runs: Sequence[Run]) -> dict[str, str]:
+    """What each mixer is called: by its usual name, or in full where that is another's too.
+
+    Ours keep theirs, so that attention is the baseline whatever stands beside it.
+    """
     targets = sorted({_config(run)["mixer"]["_target_"] for run in runs})
-    names = [short_name({"_target_": target}) for target in targets]
-    if len(set(names)) < len(names):
-        names = targets
+    short = {target: short_name({"_target_": target}) for target in targets}
+    number = Counter(short.values())
     return {
-        name: [run for run in runs if _config(run)["mixer"]["_target_"] == target]
-        for name, target in zip(names, targets, strict=True)
+        target: name if number[name] == 1 or target.startswith("mixbench.") else target
+        for target, name in short.items()
     }
 
 

@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 
 from mixbench.config import GROUPS, Settings
 from mixbench.errors import CannotWrite, SettingError
-from mixbench.plugins import located
+from mixbench.sources import source_files
 
 COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
 
@@ -60,6 +60,7 @@ _PRESENTATION = {
     "report",
     "scale.py",
     "search.py",
+    "sources.py",
     "stats.py",
     "study.py",
     "summary.py",
@@ -69,10 +70,6 @@ _PRESENTATION = {
     "_ext",
 }
 
-
-# Of a package with more files than this (an installed framework, say) only the class's own module
-# counts: reading all of it for every run would take longer than some runs.
-_MOST_SOURCES = 1000
 
 MOST_BYTES = 64 * 2**20
 """No record's text file is larger; what comes from elsewhere may be."""
@@ -365,7 +362,7 @@ def identity_of(settings: Settings) -> str:
 def code_version(settings: Settings) -> str:
     """A hash of the sources that can influence a result: mixbench's own and the user's targets'.
 
-    Of a target in a package of the user's, that is the whole package: its modules use each other.
+    Those are all that a target's module imports, see `sources.source_files`.
     """
     digest = hashlib.sha256(_own_digest())
     for path in sorted(_users_sources(settings)):
@@ -375,19 +372,12 @@ def code_version(settings: Settings) -> str:
 
 
 def _users_sources(settings: Settings) -> set[Path]:
-    """The files of the classes that are neither ours nor PyTorch's."""
+    """The files behind the classes that are neither ours nor PyTorch's."""
     found: set[Path] = set()
     for group in GROUPS:
         module = getattr(settings, group)["_target_"].rpartition(".")[0]
-        if module.startswith(("mixbench.", "torch.")):
-            continue
-        spec, package = located(module), located(module.partition(".")[0])
-        folders = package.submodule_search_locations if package is not None else None
-        inside = [path for folder in folders or () for path in Path(folder).rglob("*.py")]
-        if len(inside) <= _MOST_SOURCES:
-            found.update(inside)
-        if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
-            found.add(Path(spec.origin))
+        if not module.startswith(("mixbench.", "torch.")):
+            found |= source_files(module)
     return found
 
 

@@ -176,6 +176,26 @@ def test_arms_that_differ_in_more_than_their_mixer_are_said(tmp_path):
     assert not [note for note in notes if "differ in lr" in note]
 
 
+@pytest.mark.parametrize("module", ["ideas", "attention"])
+def test_two_mixers_of_one_module_leave_attention_the_baseline(tmp_path, module):
+    """In all tasks, under one name in each."""
+    for seed in range(2):
+        for name in ("A", "B"):
+            path = fabricate(tmp_path, name, seed) / "result.json"
+            text = path.read_text().replace(f"mixbench.mixers.{name}.Mixer", f"{module}.{name}")
+            path.write_text(text)
+        fabricate(tmp_path, "attention", seed)
+        for mixer in ("attention", "laplacian"):
+            fabricate(tmp_path, mixer, seed, dataset={"num_pairs": 2})
+    study = report(tmp_path)
+    found = [
+        [(each["idea"], each["baseline"]) for each in task["comparisons"]]
+        for task in study["tasks"]
+    ]
+    ideas = [(f"{module}.A", "attention"), (f"{module}.B", "attention")]
+    assert sorted(found, key=len) == [[("laplacian", "attention")], ideas]
+
+
 @pytest.mark.parametrize(("target", "said"), [(None, True), ("my_mixers.Mean", False)])
 def test_arms_of_different_code_are_said(tmp_path, target, said):
     """Unless it is the user's own mixer, whose code is always another."""

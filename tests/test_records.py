@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mixbench import records
+from mixbench import records, sources
 from mixbench.records import RunFolder, code_version, identity_of, write_bytes
+from mixbench.sources import source_files
 from tests.records import fabricate
 
 MIXER = """
@@ -45,12 +46,55 @@ def test_the_code_of_a_users_class_and_of_its_package_is_part_of_the_identity(se
 
 def test_of_a_very_large_package_only_the_module_counts(settings, package, monkeypatch):
     mine = replace(settings(), mixer={"_target_": "own_package.scale.Scale", "d_model": 16})
-    monkeypatch.setattr(records, "_MOST_SOURCES", 1)
+    monkeypatch.setattr(sources, "_MOST_FILES", 1)
     before = identity_of(mine)
     (package / "helper.py").write_text("FACTOR = 2\n")
     assert identity_of(mine) == before
     (package / "scale.py").write_text(MIXER + "\n")
     assert identity_of(mine) != before
+
+
+def test_what_a_users_module_imports_counts_too(settings, tmp_path, monkeypatch):
+    """A module alone in a folder, the modules beside it, and a package without `__init__.py`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {
+        "lone_scale.py": "import numpy, json\n\nfrom lone_helper import FACTOR\n" + MIXER,
+        "lone_helper.py": "def factor():\n    import lone_parts.inner as inner\n    return inner\n",
+        "lone_parts/inner.py": "from . import deeper\n",
+        "lone_parts/deeper.py": "FACTOR = 1\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "unrelated.py").write_text("")
+    assert source_files("lone_scale") == {tmp_path / name for name in texts}
+    mine = replace(settings(), mixer={"_target_": "lone_scale.Scale", "d_model": 16})
+    seen = [identity_of(mine)]
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text + "# changed\n")
+        seen.append(identity_of(mine))
+    assert len(set(seen)) == 5
+    (tmp_path / "unrelated.py").write_text("# changed\n")
+    assert identity_of(mine) == seen[-1]
+
+
+def test_dependencies_that_are_installed_do_not_count(tmp_path, monkeypatch):
+    installed = tmp_path / "site-packages"
+    for name, text in {
+        "dep/__init__.py": "",
+        "plug/__init__.py": "",
+        "plug/m.py": "import dep",
+    }.items():
+        (installed / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / name).write_text(text)
+    monkeypatch.syspath_prepend(installed)
+    assert source_files("plug.m") == {
+        installed / "plug" / "__init__.py",
+        installed / "plug" / "m.py",
+    }
+    (tmp_path / "mine.py").write_text("import plug.m")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert source_files("mine") == {tmp_path / "mine.py"}
 
 
 def test_our_own_code_counts_but_for_what_only_shows_it(settings, tmp_path, monkeypatch):
