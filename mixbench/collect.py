@@ -257,6 +257,9 @@ def sweep_study(folder: Path) -> StudyRuns:
         for name, task in tasks.items():
             counts = ", ".join(f"{arm.name} {len(arm.trials)}" for arm in task.arms.values())
             notes.append(f"random search on {name}: trials {counts}")
+    for task in tasks.values():
+        for arm in task.arms.values():
+            notes += _padded(task, arm)
     changed = description.get("changed")
     if changed:
         notes.append(f"changed from the sweep as it is shipped: {' '.join(changed)}")
@@ -566,6 +569,22 @@ def _split_roles(arm: ArmRuns) -> None:
 
 def _reads_test(run: Run) -> bool:
     return bool(_config(run).get("test", True))  # before there was a choice, all runs did
+
+
+def _padded(task: TaskRuns, arm: ArmRuns) -> list[str]:
+    """Trials whose runs came to the same losses to the last digit: they trained the same thing."""
+    alike: dict[str, list[str]] = {}
+    for trial in arm.trials:
+        metrics = {run.seed: run.result["metrics"] for run in trial.runs if run.result is not None}
+        if metrics and all("train/loss" in each for each in metrics.values()):
+            values = ", ".join(f"{key}={value}" for key, value in trial.values.items())
+            alike.setdefault(json.dumps(metrics, sort_keys=True), []).append(values)
+    return [
+        f"{task.name}, {arm.name}: {' and '.join(values)} trained the same thing, to the last "
+        "digit of every loss: one of these trials was for nothing"
+        for values in alike.values()
+        if len(values) > 1
+    ]
 
 
 def _left_out(task: TaskRuns, arm: ArmRuns) -> list[str]:

@@ -39,6 +39,9 @@ from mixbench.sweeper import (
     refuse_grid_of_loggers,
 )
 
+# These act through the groups that interpolate them, and only there.
+_INTERPOLATED = {"lr", "weight_decay", "causal", "conv_width", "out_gate"}
+
 
 class ComparisonSweeper(CheckedSweeper):
     """Runs the comparison that `sweep` describes, see `mixbench.study.ComparisonSchema`.
@@ -142,8 +145,8 @@ class ComparisonSweeper(CheckedSweeper):
         seen: dict[str, Mapping[str, Any]] = {}
         for run in runs:
             settings = self._settings(run).identifying()
-            # These act through the groups that interpolate them, and only there.
-            effective = {k: v for k, v in settings.items() if k not in ("lr", "weight_decay")}
+            idle = _INTERPOLATED | ({"warmup"} if settings["schedule"] == "constant" else set())
+            effective = {k: v for k, v in settings.items() if k not in idle}
             text = json.dumps(effective, sort_keys=True)
             if text in seen:
                 raise SettingError(

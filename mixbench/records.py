@@ -89,7 +89,7 @@ _TYPES: dict[str, Any] = {
     "status": str, "reason": (str, type(None)), "seed": int, "started": str, "code_version": str,
     "machine": dict, "versions": dict, "metric": str, "higher_is_better": bool, "margin": _NUMBER,
     "n_cells": (int, type(None)), "state_size": (int, type(None)), "state_held": (int, type(None)),
-    "operations": dict, "signature": (dict, type(None)),
+    "operations": dict, "signature": (dict, type(None)), "metrics": dict,
 }  # fmt: skip
 
 
@@ -276,11 +276,18 @@ def _is_result(content: Any) -> bool:
             content["status"] != COMPLETED
             or (
                 content.keys() >= _COMPLETED_KEYS
+                and {f"{split}/{content['metric']}" for split in _splits(config)}
+                <= content["metrics"].keys()
                 and all(map(_is_numbers, map(content["operations"].get, ("per_token", "per_pair"))))
                 and (content["signature"] is None or _is_signature(content["signature"]))
             )
         )
     )
+
+
+def _splits(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The splits that a completed run has evaluated; before there was a choice, all read both."""
+    return ("valid", "test") if config.get("test", True) else ("valid",)
 
 
 def _is_numbers(content: Any) -> bool:

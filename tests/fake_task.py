@@ -116,6 +116,24 @@ hydra:
 """
 
 
+CONF["sweep/padded.yaml"] = """
+# @package _global_
+# Trials that look different: no gradient is as large as either limit.
+defaults:
+  - override /dataset: first_token
+epochs: 1
+sweep:
+  idea: first
+  baselines: [plain]
+  arms:
+    plain: {mixer: plain, grid: {grad_clip: [1e6, 1e7]}}
+    first: {mixer: first, grid: {lr: [1e-2, 3e-2]}}
+  selection_seeds: 2
+  eval_seeds: 2
+hydra:
+  mode: MULTIRUN
+"""
+
 CONF["sweep/long.yaml"] = """
 # @package _global_
 # Runs of minutes, to be stopped.

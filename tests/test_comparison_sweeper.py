@@ -257,10 +257,19 @@ def test_a_result_that_cannot_be_read_is_made_again(tmp_path):
     broken, *others = sorted((tmp_path / "outputs" / "runs").glob("*/result.json"))
     whole = json.loads(broken.read_text())
     kept = {path: path.stat().st_mtime_ns for path in others}
-    broken.write_text("{")
-    assert call(tmp_path, "sweep=small", "epochs=1") == 0
-    assert json.loads(broken.read_text())["metrics"] == whole["metrics"]
-    assert {path: path.stat().st_mtime_ns for path in others} == kept
+    for text in ("{", json.dumps({**whole, "metrics": {}}), json.dumps({**whole, "metrics": None})):
+        broken.write_text(text)
+        assert call(tmp_path, "sweep=small", "epochs=1") == 0
+        assert json.loads(broken.read_text())["metrics"] == whole["metrics"]
+        assert {path: path.stat().st_mtime_ns for path in others} == kept
+
+
+def test_trials_that_trained_the_same_thing_are_named(tmp_path):
+    assert call(tmp_path, "sweep=padded") == 0
+    (study,) = json.loads((sweep_of(tmp_path) / "report.json").read_text())["studies"]
+    said = "first_token, plain: grad_clip=1000000.0 and grad_clip=10000000.0 trained the same thing"
+    assert len([note for note in study["notes"] if note.startswith(said)]) == 1
+    assert not [note for note in study["notes"] if note.startswith("first_token, first")]
 
 
 def test_a_preview_lists_the_runs_and_makes_nothing(tmp_path, capfd):
@@ -271,6 +280,7 @@ def test_a_preview_lists_the_runs_and_makes_nothing(tmp_path, capfd):
 
 
 OVERRIDES = "sweep.arms.first.overrides"
+OTHER_GRID = ("sweep=padded", "~sweep.arms.plain.grid.grad_clip")
 MISTAKES = [
     (["sweep=known", "mixer=attention"], "mixer", "no override: sweep=known decides it"),
     (["sweep=known", "seed=3"], "seed", "sweep.eval_seeds=16"),
@@ -291,6 +301,16 @@ MISTAKES = [
     (["-m", "sweep=known,small"], "sweep", "a comparison by itself"),
     (["sweep=known", "optimizer.lr=1e-3"], "optimizer.lr", "no override"),
     (["sweep=known", "sweep.arms.plain.grid.lr=[1,1.0]"], "sweep.arms.plain.grid", "differ"),
+    (
+        [*OTHER_GRID, "+sweep.arms.plain.grid.warmup=[0.1,0.2]", "schedule=constant"],
+        "sweep.arms.plain.grid",
+        "differ",
+    ),
+    (
+        [*OTHER_GRID, "+sweep.arms.plain.grid.out_gate=[false,true]"],
+        "sweep.arms.plain.grid",
+        "differ",
+    ),
     (["sweep=known", "sweep.arms.first.overrides=['mixer=twin']"], OVERRIDES, "got mixer"),
     (["sweep=known", "+sweep.foo=1"], "sweep.foo", "unknown"),
     (["sweep=known", "sweep.idea=3"], "sweep.idea", "an arm, or a list of arms"),
