@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import math
@@ -17,36 +18,31 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
+import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    OmegaConfBaseException,
-    ValidationError,
-)
+from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.completion import completing, offer
 from mixbench.config import (
     Settings,
     check,
-    mistyped,
     refuse_own_keys,
-    several_loggers,
     typed_overrides,
 )
 from mixbench.errors import (
+    CannotWrite,
     Elsewhere,
     JobRaised,
     RunsFailed,
     SettingError,
     Stopped,
     nearest,
-    unknown_key,
 )
+from mixbench.hydra_errors import composition_error, file_read, yaml_error
 from mixbench.interruption import Interrupted, runs_a_sweep, signals_kept, stop_sweep
 from mixbench.launchers import presets_alone
 from mixbench.overrides import override_key
@@ -112,6 +108,8 @@ def train(cfg: DictConfig) -> float | None:
     except (SettingError, RunsFailed) as error:
         # Leave from here: Hydra would print a second line of its own about the exception.
         _leave(error)
+    except BrokenPipeError:
+        _leave_closed_pipe()
 
 
 def _job(cfg: DictConfig) -> float | None:
@@ -180,27 +178,66 @@ def told_in_one_line() -> Iterator[None]:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         yield
+        sys.stdout.flush()  # what cannot be written is noticed here, not when Python ends
     except (SettingError, RunsFailed) as error:
         _leave(error)
     except (HydraException, OmegaConfBaseException) as error:
-        _leave(_as_setting_error(error))
-    except ValueError as error:
-        if not str(error).startswith("Config group override"):  # Hydra's word for mixer=null
+        _leave(composition_error(error))
+    except yaml.YAMLError as error:
+        _leave(yaml_error(error))
+    except UnicodeDecodeError as error:
+        path = file_read(error)
+        if path is None:
             raise
-        _leave(RunsFailed(str(error)), code=2)
+        _leave(yaml_error(error, path))
+    except ValueError as error:
+        known = _hydras_complaint(str(error))
+        if known is None:
+            raise
+        _leave(known)
     except AssertionError as error:
         keys = [text.partition("=")[0] for text in sys.argv if text.startswith("sweep.")]
         if not keys or "Unexpected type for root" not in str(error):  # OmegaConf's, below null
             raise
         fix = "choose one first, e.g. sweep=laplacian"
         _leave(SettingError(keys[0], expected="a comparison to set it in", got="none", fix=fix))
-    except BrokenPipeError:  # whoever read our output, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+    except BrokenPipeError:
+        _leave_closed_pipe()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _write_no_more()
+        _leave(CannotWrite(error.filename or "the output", error.strerror or str(error)))
     except KeyboardInterrupt as error:
         signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
         text = f"interrupted; the same command goes on from there: {_command()}"
         _leave(RunsFailed(text), code=128 + signum)
+
+
+def _leave_closed_pipe() -> NoReturn:
+    """Whoever read our output, `head` say, has seen enough."""
+    _write_no_more()
+    sys.exit(128 + signal.SIGPIPE)
+
+
+def _write_no_more() -> None:
+    """So that what is left in buffers is not tried again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _hydras_complaint(text: str) -> SettingError | None:
+    """What Hydra raises as a bare ValueError about the command line."""
+    if text.startswith("Config group override"):
+        nothing = [word for word in sys.argv if word.endswith(("=null", "="))]
+        key, _, value = (nothing or ["a group=null"])[0].partition("=")
+        return SettingError(
+            key, expected="one of its choices", got=value, fix="`mixbench list` shows them"
+        )
+    if text.startswith(("No completion plugin", "Expecting one subcommand")):
+        got = shlex.join(word for word in sys.argv[1:] if not word.startswith("-"))
+        expected = "install= or uninstall= with bash, zsh or fish"
+        return SettingError("-sc", expected=expected, got=got or "nothing")
+    return None
 
 
 def _command() -> str:
@@ -209,11 +246,17 @@ def _command() -> str:
 
 def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Flags and overrides: Hydra refuses them mixed, as in `mixer=lattice -m lr=1e-3,3e-3`."""
-    overrides: list[str] = get_args_parser().parse_intermixed_args(arguments).overrides
+    parser = get_args_parser()
+    parser.error = _unknown_flag  # type: ignore[method-assign]
+    overrides: list[str] = parser.parse_intermixed_args(arguments).overrides
     flags = list(arguments)
     for override in overrides:
         flags.remove(override)
     return flags, overrides
+
+
+def _unknown_flag(message: str) -> NoReturn:
+    raise SettingError("arguments", expected="flags as --hydra-help lists them", got=message)
 
 
 def _refuse_words(overrides: Sequence[str]) -> None:
@@ -327,56 +370,6 @@ def _leave(error: SettingError | RunsFailed, code: int | None = None) -> NoRetur
     if code is None:
         code = 2 if isinstance(error, SettingError) else 1
     sys.exit(code)
-
-
-def _as_setting_error(error: Exception) -> SettingError:
-    """What Hydra or OmegaConf says in several lines, as one that names the key."""
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return SettingError(
-            group,
-            expected=f"one of {', '.join(sorted(error.options))}",
-            got=name,
-            fix="pip install 'mixbench[optuna]'"
-            if (group, name) == ("hydra/sweeper", "optuna")
-            else nearest(name, error.options),
-        )
-    missing = str(error.missing_cfg_file) if isinstance(error, MissingConfigException) else ""
-    if missing.startswith("logger/"):  # one of a list
-        name = missing.partition("/")[2]
-        known = sorted(path.stem for path in Path(config_folder(), "logger").glob("*.yaml"))
-        return SettingError(
-            "logger",
-            expected=f"one of {', '.join(known)}, or one of your own",
-            got=name,
-            fix=nearest(name, known),
-        )
-    _, several, value = str(error).partition("Ambiguous value for argument 'logger=")
-    if several:
-        return several_loggers(value.partition("'")[0])
-    if isinstance(error, OverrideParseException):
-        return SettingError("override", expected="key=value", got=error.override)
-    cause: BaseException = error
-    while not isinstance(cause, OmegaConfBaseException) and cause.__cause__ is not None:
-        cause = cause.__cause__
-    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
-        return SettingError("configuration", expected="one that composes", got=str(error))
-    key = str(cause.full_key)
-    _, merging, typed = str(error).partition(f"Error merging override {key}=")
-    if merging and isinstance(cause, ValidationError):
-        if "ListConfig" in str(cause.msg):
-            return SettingError(key, expected="a list, [a,b]", got=typed)
-        return mistyped(key, typed)
-    if not isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
-        return SettingError(key, expected="a value", got=cause.msg or str(cause))
-    group, _, name = key.partition(".")
-    if group == "logger" and name and "." not in name:
-        return SettingError(
-            key, expected="a logger that is on", got="one that is off", fix=f"add logger={name}"
-        )
-    parent = cause.parent_node
-    known = [str(name) for name in parent if name != "hydra"] if parent is not None else []
-    return unknown_key(key, known)
 
 
 if __name__ == "__main__":

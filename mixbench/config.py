@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from hydra._internal.utils import _locate
 from hydra.core.config_store import ConfigStore
-from hydra.utils import get_object
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -29,6 +29,12 @@ GROUPS = ("dataset", "model", "mixer", "optimizer")
 _OWN_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
 
 
+_MOST_THREADS = 1024
+# Named, not imported: PyTorch comes with the user's choice of a class, not before.
+_BASES = {
+    "mixer": "mixbench.mixers.mixer.Mixer",
+    "dataset": "mixbench.datasets.dataset.Dataset",
+}
 _KINDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -157,6 +163,10 @@ def check(cfg: DictConfig, overrides: Sequence[str] = (), *, elsewhere: bool = F
     for key in ("epochs", "steps", "batch_size", "threads"):
         if values[key] is not None:
             at_least(key, values[key], 1)
+    if values["threads"] > _MOST_THREADS:
+        raise SettingError("threads", expected=f"at most {_MOST_THREADS}", got=values["threads"])
+    if not values["output_dir"].strip():
+        raise SettingError("output_dir", expected="a folder", got="an empty string")
     for key in ("lr", "grad_clip"):
         if values[key] is not None:
             positive(key, values[key])
@@ -204,20 +214,18 @@ def target(section: str, node: Mapping[str, Any]) -> type[Any]:
         SettingError: There is none, or it does not import.
     """
     path = node.get("_target_")
-    if not isinstance(path, str):
-        raise SettingError(
-            f"{section}._target_", expected="the dotted path of a class", got=path or "nothing"
-        )
+    if not isinstance(path, str) or not path:
+        got = "nothing" if path is None else path
+        raise SettingError(f"{section}._target_", expected="the dotted path of a class", got=got)
     reach_working_folder()
     try:
-        found = get_object(path)
-    except Exception as error:  # whatever a user's module does when it is imported
+        found = _locate(path)  # Hydra's get_object, without the lines that it prints
+    except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
         cause = error.__cause__ or error
-        reason = str(cause).strip().splitlines() or [type(cause).__name__]
         raise SettingError(
             f"{section}._target_",
             expected="the dotted path of a class that imports",
-            got=f"{path} ({type(cause).__name__}: {reason[-1]})",
+            got=f"{path} ({type(cause).__name__}: {str(cause).strip()})",
         ) from error
     if not isinstance(found, type):
         raise SettingError(f"{section}._target_", expected="a class", got=path)
@@ -234,7 +242,12 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
         if value is None and type(None) in get_args(hint):
             return None
         options = [option for option in get_args(hint) if option is not type(None)]
-        return coerce(key, value, options[0]) if len(options) == 1 else value
+        words = [option for option in options if option is str or get_origin(option) is Literal]
+        if len(options) == 1 or (isinstance(value, str) and not words and options[0] in _KINDS):
+            return coerce(key, value, options[0])
+        return value
+    if get_origin(hint) in (tuple, list) and not isinstance(value, (list, tuple)):
+        raise SettingError(key, expected="a list, [a,b]", got="null" if value is None else value)
     if get_origin(hint) is Literal:
         known = get_args(hint)
         if value not in known:
@@ -359,6 +372,10 @@ def check_arguments(group: str, node: Any) -> dict[str, Any]:
     if not isinstance(node, dict):
         raise SettingError(group, expected="a configuration with a _target_", got=node)
     cls = target(group, node)
+    base = _BASES.get(group)
+    if base is not None and not issubclass(cls, _locate(base)):
+        expected = f"a subclass of {base}"
+        raise SettingError(f"{group}._target_", expected=expected, got=node["_target_"])
     parameters = dict(inspect.signature(cls).parameters)
     for name in _SUPPLIED.get(group, set()):
         parameters.pop(name, None)

@@ -39,10 +39,14 @@ def main(arguments: Sequence[str]) -> None:
     some_of("--split", [given.split], SPLITS)
     split: Split = given.split
     at_least("--rows", given.rows, 1)
+    if given.export is not None and given.export.suffix not in (".npz", ".jsonl"):
+        raise SettingError("--export", expected="a name ending in .npz or .jsonl", got=given.export)
     settings = composed_settings(given.overrides, given.config_dir)
     from mixbench.experiment import build_dataset
 
     dataset = build_dataset(settings)
+    if given.export is not None:
+        make_folder(given.export.absolute().parent, key="--export")
     rows: dict[Split, Rows] = {}
     seconds: dict[Split, float] = {}
     for name in SPLITS:
@@ -151,7 +155,6 @@ def _draw(rows: Rows, number: int, path: Path) -> None:
 
 
 def _export(rows: Mapping[Split, Rows], path: Path) -> None:
-    make_folder(path.absolute().parent, key="--export")
     if path.suffix == ".npz":
         arrays = {
             f"{name}_{part}": getattr(split, part)
@@ -162,10 +165,8 @@ def _export(rows: Mapping[Split, Rows], path: Path) -> None:
             np.savez_compressed(path, allow_pickle=False, **arrays)
         except OSError as error:
             raise CannotWrite(path, error.strerror or str(error)) from error
-    elif path.suffix == ".jsonl":
-        write_bytes(path, "".join(_lines(rows)).encode())
     else:
-        raise SettingError("--export", expected="a name ending in .npz or .jsonl", got=path)
+        write_bytes(path, "".join(_lines(rows)).encode())
 
 
 def _lines(rows: Mapping[Split, Rows]) -> Iterator[str]:

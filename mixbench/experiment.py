@@ -82,7 +82,7 @@ class Experiment:
                 got=settings.batch_size,
             )
         make_mixer = functools.partial(build_mixer, settings)
-        with seeds.torch_stream(settings.seed, "init"):
+        with seeds.torch_stream(settings.seed, "init"), _fitting_memory():
             self.model: nn.Module = _build(
                 "model", settings.model, nn.Module, make_mixer=make_mixer
             )
@@ -472,6 +472,18 @@ def _build(section: str, node: Mapping[str, Any], kind: type[Built], **supplied:
         raise SettingError(
             section, expected=f"arguments that {node['_target_']} accepts", got=str(error)
         ) from error
+
+
+@contextmanager
+def _fitting_memory() -> Iterator[None]:
+    """Tell a model that is too large from a programming error."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):
+            raise
+        got = str(error).strip().splitlines()[0] or "one that does not"
+        raise SettingError("model", expected="a size that fits into memory", got=got) from error
 
 
 def _build_logger(name: str, node: Mapping[str, Any]) -> Logger:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixbench.errors import Parser, SettingError, nearest
+from mixbench.hydra_errors import yaml_error
 from mixbench.plugins import config_folder, located, plugins
 from mixbench.summary import make_console
 
@@ -103,11 +104,11 @@ def mixer_names(config_dir: Path | None = None) -> list[str]:
 
 
 def _choice(path: Path, group: str, origin: str, config_dir: Path | None) -> Choice:
-    text = path.read_text()
     try:
+        text = path.read_text()
         node = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise SettingError(str(path), expected="YAML", got=str(error).splitlines()[0]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise yaml_error(error, path) from error
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
     summary = next((line for line in comments if line and not line.startswith("@")), "")
     part = node.get(group.split("/")[0], node) if isinstance(node, dict) else {}
@@ -158,10 +159,11 @@ def _docstring(target: str, config_dir: Path | None) -> str:
 def _table(kind: str, found: Sequence[Choice]) -> Table:
     table = Table(title=kind, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
-    table.add_column("what it is", ratio=3)
+    table.add_column("what it is", ratio=3, overflow="fold")
     if kind == "mixers":
         table.add_column("causal")
-    table.add_column("arms" if kind == "sweeps" else "knobs and their defaults", ratio=4)
+    last = "arms" if kind == "sweeps" else "knobs and their defaults"
+    table.add_column(last, ratio=4, overflow="fold")
     for choice in found:
         what = Text(choice.summary)
         if choice.source and choice.source not in choice.summary:

@@ -47,6 +47,7 @@ _PRESENTATION = {
     "completion.py",
     "data.py",
     "errors.py",
+    "hydra_errors.py",
     "lattice_meeting.py",
     "new.py",
     "overrides.py",

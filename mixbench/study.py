@@ -308,7 +308,7 @@ class Study:
             The trials, and the space with what was added to it.
         """
         drawn_from, widened = extended(ranges, edges)
-        number = math.ceil(len(arm.trials) / 2)
+        number = _in_extension(arm)
         place = f"sweep.arms.{arm.name}.space"
         return draw(place, drawn_from, number, self.search.seed, stage, tried), widened
 
@@ -338,6 +338,11 @@ class Study:
             * len(self.ablations)
             * len(self.ablation_seeds),
         }
+
+    def most_beyond_edges(self) -> int:
+        """How many selection runs a random search may add because best trials lie on edges."""
+        an_extension = sum(map(_in_extension, self.arms.values()))
+        return self.search.extensions * len(self.tasks) * an_extension * len(self.selection_seeds)
 
     def description(self) -> dict[str, Any]:
         """What a report has to know beside the runs, for `sweep.json`."""
@@ -542,6 +547,11 @@ def _combinations(place: str, node: Mapping[str, Any]) -> list[dict[str, Any]]:
             raise SettingError(f"{place}.grid.{key}", expected="different values", got=list(values))
         grid[key] = tuple(values)
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def _in_extension(arm: Arm) -> int:
+    """How many trials an extension of a random search adds to an arm."""
+    return math.ceil(len(arm.trials) / 2)
 
 
 def _margin(place: str, node: Mapping[str, Any]) -> float | None:

@@ -21,10 +21,17 @@ Job = tuple[Sequence[str], Mapping[str, Any] | None, RunFolder]
 """A job of a grid: its overrides, its result (None if it left none) and its folder."""
 
 
+class _PipedConsole(Console):
+    """Lets `mixbench ... | head` end as other commands end in it."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
     """The terminal's console; where there is none, wide enough for a grid's table."""
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=120)
+    console = _PipedConsole()
+    return console if console.is_terminal or "COLUMNS" in os.environ else _PipedConsole(width=120)
 
 
 def run_table(result: Mapping[str, Any], folder: Path) -> Table:
@@ -116,6 +123,9 @@ def plan_table(study: Study) -> Table:
     """The runs that a comparison asks for, without running any."""
     numbers = study.numbers()
     said = ", ".join(f"{count} {stage}" for stage, count in numbers.items() if count)
+    said += f"; up to {study.most_beyond_edges()} more beyond edges" * (
+        study.search.kind == "random"
+    )
     table = Table(
         title=Text(f"{study.name}: {sum(numbers.values())} runs ({said}); nothing was run"),
         title_justify="left",

@@ -242,16 +242,32 @@ class GridSweeper(CheckedSweeper):
         parser = OverridesParser.create(config_loader=self.context.config_loader)
         parsed = parser.parse_overrides(texts)
         refuse_grid_of_loggers(parsed)
+        for override in parsed:
+            if override.is_interval_sweep():
+                raise SettingError(
+                    override.get_key_element(),
+                    expected="choices, a,b or range(0,3)",
+                    got=str(override.input_line).partition("=")[2],
+                    fix="hydra/sweeper=optuna searches an interval",
+                )
         (jobs,) = BasicSweeper.split_arguments(parsed, None)
-        folders = []
+        of: dict[RunFolder, Sequence[str]] = {}
         for overrides in jobs:
             cfg = self.compose(overrides)
             if cfg.sweep is not None:
                 raise SettingError(
                     "sweep", expected="a comparison by itself, without -m", got=" ".join(overrides)
                 )
-            folders.append(folder_of(self.build(cfg, overrides)))
+            folder = folder_of(self.build(cfg, overrides))
+            if folder in of:
+                raise SettingError(
+                    "grid",
+                    expected="runs that differ",
+                    got=f"{' '.join(of[folder])} and {' '.join(overrides)}, which do not",
+                )
+            of[folder] = overrides
 
+        folders = list(of)
         sweep_folder = self.new_folder("grid")
         returns = self.launch(list(zip(jobs, folders, strict=True)), 0, f"{len(jobs)} runs")
 

@@ -203,7 +203,7 @@ def test_all_means_every_mixer_in_every_form_that_it_has(capfd):
         (("mixer=lattice", "mixer.num_heads=3"), "mixer.num_heads: expected a divisor"),
         (("mixer=gdn", "causal=false", "mixer.causal=false"), "mixer.causal: expected true"),
         (("mixer._target_=tests.broken_mixers.Nothing",), "class that imports"),
-        (("mixer._target_=torch.nn.Identity",), "mixer.d_model: expected a knob of"),
+        (("mixer._target_=torch.nn.Identity",), "expected a subclass of mixbench.mixers.mixer.M"),
         (("mixer._target_=tests.broken_mixers.Decay", "mixer.gian=1"), "mixer.gian: expected"),
     ],
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -114,7 +117,8 @@ MISTAKES = [
     ("~mixer.d_model", "mixer.d_model", r"a value, .*Attention needs it", ""),
     ("mixer.d_model=${nope}", "mixer.d_model", r"Interpolation key 'nope' not found", ""),
     ("optimizer.betas=[2,3]", "optimizer", r"Invalid beta", ""),
-    ("optimizer.lr=fast", "optimizer", r"arguments that torch.optim.AdamW accepts", ""),
+    ("optimizer.lr=fast", "optimizer.lr", r"a number, got fast", ""),
+    ("optimizer.betas=fast", "optimizer.betas", r"a list, \[a,b\], got fast", ""),
     ("output_dir=/proc/nowhere", "output_dir", r"a folder that can be written", ""),
     ("hydra.run.dir=elsewhere", "hydra.run.dir", r"set output_dir instead", ""),
     ("-m lr=1e-3,-1", "lr", r"a positive number, got -1", ""),
@@ -132,7 +136,19 @@ MISTAKES = [
     ("logger=wandb logger.wandb.mode=on", "logger.wandb.mode", r"offline, online, got on", ""),
     ("logger=wandb logger.wandb.timeout=0", "logger.wandb.timeout", r"a positive number", ""),
     ("+logger.x=3", "logger.x", r"a configuration with a _target_, got 3", ""),
-    ("--config-dir nowhere", "configuration", r"nowhere' not found", ""),
+    ("--config-dir nowhere", "--config-dir", r"a folder, got .*nowhere", ""),
+    ("--nonsense", "arguments", r"got unrecognized arguments: --nonsense", ""),
+    ("-sc install=tcsh", "-sc", r"bash, zsh or fish, got install=tcsh", ""),
+    ("-sc", "-sc", r"got nothing", ""),
+    ("mixer=null", "mixer", r"one of its choices, got null", "mixbench list"),
+    ("seed=0,1", "seed", r"one value, got 0,1", "-m runs a grid of them"),
+    ("-m lr=interval(1e-3,1)", "lr", r"choices, .*got interval\(1e-3,1\)", "optuna"),
+    ("-m seed=0,0", "grid", r"runs that differ, got seed=0 and seed=0", ""),
+    ("-m mixer=gdn,gated_deltanet", "grid", r"runs that differ", ""),
+    ("threads=100000000000", "threads", r"at most 1024", ""),
+    ("model.d_model=1000000000000", "model", r"fits into memory, got ", ""),
+    ("output_dir=", "output_dir", r"a folder, got an empty string", ""),
+    ("mixer._target_=", "mixer._target_", r"dotted path of a class, got an empty string", ""),
 ]
 
 
@@ -151,6 +167,75 @@ def test_a_mistake_is_one_line(call, tmp_path, arguments, key, says, suggests):
     assert suggests in lines[0]
     assert code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("raise RuntimeError('boom\\nat import')", "(RuntimeError: boom at import)"),
+        ("import sys; sys.exit('bye')", "(SystemExit: bye)"),
+        ("def f(:", "(SyntaxError: "),
+        ("class X: pass", "expected a subclass of mixbench.mixers.mixer.Mixer"),
+    ],
+)
+def test_a_module_that_does_not_import_is_one_line(call, tmp_path, source, says):
+    (tmp_path / "own_broken.py").write_text(source)
+    code, out, err = call("mixer._target_=own_broken.X")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("mixbench: mixer._target_: expected ")
+    assert says in err
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "says"),
+    [
+        (b"sweep: [}\n", "conf/sweep/own.yaml", "expected YAML, got .* in line 1, column 9"),
+        (b"sweep:\n\ta: 1\n", "conf/sweep/own.yaml", "expected YAML, got .* in line 2, column 1"),
+        (b"\xf8\x00", "conf/sweep/own.yaml", "expected YAML in UTF-8"),
+        (
+            b"# @package _global_\ndefaults: [/sweep/laplacian]\nsweep: {selection_seds: 2}\n",
+            "sweep.selection_seds",
+            "did you mean 'selection_seeds'",
+        ),
+        (
+            b"# @package _global_\ndefaults: [/sweep/laplacian]\n"
+            b"sweep: {arms: {attention: {inherits: {lr: x}}}}\n",
+            "sweep.arms.attention.inherits",
+            "did you mean 'inherit'",
+        ),
+    ],
+)
+def test_a_yaml_that_does_not_compose_is_one_line(call, tmp_path, content, key, says):
+    (tmp_path / "conf" / "sweep").mkdir(parents=True)
+    (tmp_path / "conf" / "sweep" / "own.yaml").write_bytes(content)
+    code, out, err = call("--config-dir", "conf", "sweep=own")
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("mixbench: ")
+    assert line.removeprefix("mixbench: ").partition(": expected ")[0].endswith(key)
+    assert re.search(says, line), line
+
+
+@pytest.mark.parametrize("arguments", ["list", "data dataset=mqar", "steps=2 mixer=attention"])
+def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path, arguments):
+    command = f"{sys.executable} -m mixbench.cli {arguments} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mixbench.cli", "list"],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert re.fullmatch(r"mixbench: cannot write the output: No space left .*\n", done.stderr)
 
 
 def test_cuda_without_cuda_is_a_mistake(call, tmp_path, monkeypatch):

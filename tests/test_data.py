@@ -93,8 +93,8 @@ def test_a_series_is_drawn(show, tmp_path):
     ],
 )
 def test_a_mistake_is_one_line(show, arguments, says):
-    code, _, err = show(*arguments)
-    assert code == 2
+    code, out, err = show(*arguments)
+    assert (code, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
 

@@ -65,3 +65,12 @@ def test_listing_imports_no_torch():
     code = "import sys; from mixbench.listing import main; main([]); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_no_terminal_is_too_narrow_for_a_knob(capfd, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run_command("list", "mixers") == 0
+    out = capfd.readouterr().out
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= width

@@ -172,6 +172,8 @@ hydra:
     monkeypatch.chdir(tmp_path)
     own = ("--config-dir", str(tmp_path / "conf"), "sweep=searched")
     assert run_command(*own, "sweep.preview=true") == 0
+    said = "12 runs (8 selection, 4 evaluation; up to 4 more beyond edges)"
+    assert said in " ".join(capfd.readouterr().out.split())
     assert run_command(*own) == 0
     (folder,) = (tmp_path / "outputs" / "sweeps").glob("searched-*")
     found = sweep_study(folder).tasks["first_token"].arms
