@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.completion import completing, offer
 from mixbench.config import (
+    GROUPS,
     Settings,
     check,
     refuse_own_keys,
@@ -228,11 +229,12 @@ def _write_no_more() -> None:
 def _hydras_complaint(text: str) -> SettingError | None:
     """What Hydra raises as a bare ValueError about the command line."""
     if text.startswith("Config group override"):
-        nothing = [word for word in sys.argv if word.endswith(("=null", "="))]
-        key, _, value = (nothing or ["a group=null"])[0].partition("=")
-        return SettingError(
-            key, expected="one of its choices", got=value, fix="`mixbench list` shows them"
-        )
+        groups = (*GROUPS, "logger", "sweep")
+        typed = [word.partition("=")[::2] for word in sys.argv]
+        keys = [key for key, value in typed if value == "null" and (key in groups or "/" in key)]
+        fix = "`mixbench list` shows them"
+        key = (keys or ["group"])[0]
+        return SettingError(key, expected="one of its choices", got="null", fix=fix)
     if text.startswith(("No completion plugin", "Expecting one subcommand")):
         got = shlex.join(word for word in sys.argv[1:] if not word.startswith("-"))
         expected = "install= or uninstall= with bash, zsh or fish"

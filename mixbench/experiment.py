@@ -482,7 +482,7 @@ def _fitting_memory() -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate" not in str(error):
             raise
-        got = str(error).strip().splitlines()[0] or "one that does not"
+        got = (str(error).strip().splitlines() or ["one that does not"])[0]
         raise SettingError("model", expected="a size that fits into memory", got=got) from error
 
 
