@@ -39,7 +39,7 @@ COMPARE = $(BIN)/mixbench hydra/launcher=joblib sweep=$@ sweep.out=docs/results/
 laplacian: setup ## Published experiment 1: 1 minute on two cores.
 	$(COMPARE)
 
-spiderweb: setup ## Published experiment 2 and its analytic table: 11 minutes.
+spiderweb: setup ## Published experiment 2 and its analytic table: 9 minutes.
 	$(BIN)/python -m mixbench.report.analytic --out docs/results/spiderweb/analytic.md
 	$(COMPARE)
 
