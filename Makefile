@@ -43,7 +43,7 @@ spiderweb: setup ## Published experiment 2 and its analytic table: 9 minutes.
 	$(BIN)/python -m mixbench.report.analytic --out docs/results/spiderweb/analytic.md
 	$(COMPARE)
 
-lattice: setup ## Published experiment 3 and its ablations: about 80 minutes.
+lattice: setup ## Published experiment 3 and its ablations: about 22 minutes.
 	$(COMPARE)
 
 experiments: laplacian spiderweb lattice ## All three, into docs/results.
