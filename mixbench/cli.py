@@ -28,7 +28,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from mixbench.completion import completing, offer
 from mixbench.config import (
-    GROUPS,
     Settings,
     check,
     refuse_own_keys,
@@ -43,7 +42,7 @@ from mixbench.errors import (
     Stopped,
     nearest,
 )
-from mixbench.hydra_errors import composition_error, file_read, yaml_error
+from mixbench.hydra_errors import arguments_error, composition_error, file_read, yaml_error
 from mixbench.interruption import Interrupted, runs_a_sweep, signals_kept, stop_sweep
 from mixbench.launchers import presets_alone
 from mixbench.overrides import override_key
@@ -192,7 +191,7 @@ def told_in_one_line() -> Iterator[None]:
             raise
         _leave(yaml_error(error, path))
     except ValueError as error:
-        known = _hydras_complaint(str(error))
+        known = arguments_error(error, sys.argv[1:])
         if known is None:
             raise
         _leave(known)
@@ -224,22 +223,6 @@ def _leave_closed_pipe() -> NoReturn:
 def _write_no_more() -> None:
     """So that what is left in buffers is not tried again when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _hydras_complaint(text: str) -> SettingError | None:
-    """What Hydra raises as a bare ValueError about the command line."""
-    if text.startswith("Config group override"):
-        groups = (*GROUPS, "logger", "sweep")
-        typed = [word.partition("=")[::2] for word in sys.argv]
-        keys = [key for key, value in typed if value == "null" and (key in groups or "/" in key)]
-        fix = "`mixbench list` shows them"
-        key = (keys or ["group"])[0]
-        return SettingError(key, expected="one of its choices", got="null", fix=fix)
-    if text.startswith(("No completion plugin", "Expecting one subcommand")):
-        got = shlex.join(word for word in sys.argv[1:] if not word.startswith("-"))
-        expected = "install= or uninstall= with bash, zsh or fish"
-        return SettingError("-sc", expected=expected, got=got or "nothing")
-    return None
 
 
 def _command() -> str:

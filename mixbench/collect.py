@@ -22,6 +22,7 @@ from mixbench.records import (
     RunFolder,
     bounded_text,
     listed_record,
+    reads_test,
     short_name,
     strict_json,
 )
@@ -556,19 +557,15 @@ def _split_roles(arm: ArmRuns) -> None:
     Runs that read no test split (`test=false`) are selection runs. Where an arm has none, all of
     its runs choose and those of the chosen trial judge.
     """
-    tested = {id(trial): [r for r in trial.runs if _reads_test(r)] for trial in arm.trials}
+    tested = {id(trial): [r for r in trial.runs if reads_test(_config(r))] for trial in arm.trials}
     if any(len(tested[id(trial)]) < len(trial.runs) for trial in arm.trials):
         for trial in arm.trials:
-            trial.runs = [run for run in trial.runs if not _reads_test(run)]
+            trial.runs = [run for run in trial.runs if not reads_test(_config(run))]
         arm.trials = [trial for trial in arm.trials if trial.runs]
     chosen = arm.choose()
     if chosen is not None:
         arm.evaluation = tested[id(arm.trials[chosen])]
         arm.evaluated = arm.trials[chosen].values
-
-
-def _reads_test(run: Run) -> bool:
-    return bool(_config(run).get("test", True))  # before there was a choice, all runs did
 
 
 def _padded(task: TaskRuns, arm: ArmRuns) -> list[str]:

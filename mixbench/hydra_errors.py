@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -15,7 +17,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from mixbench.config import mistyped, several_loggers
+from mixbench.config import GROUPS, mistyped, several_loggers
 from mixbench.errors import SettingError, nearest, unknown_key
 from mixbench.plugins import config_folder
 
@@ -101,3 +103,19 @@ def composition_error(error: Exception) -> SettingError:
     parent = cause.parent_node
     known = [str(name) for name in parent if name != "hydra"] if parent is not None else []
     return unknown_key(key, known)
+
+
+def arguments_error(error: ValueError, arguments: Sequence[str]) -> SettingError | None:
+    """What Hydra raises as a bare ValueError about the command line; None for any other."""
+    if str(error).startswith("Config group override"):
+        groups = (*GROUPS, "logger", "sweep")
+        typed = [word.partition("=")[::2] for word in arguments]
+        keys = [key for key, value in typed if value == "null" and (key in groups or "/" in key)]
+        fix = "`mixbench list` shows them"
+        key = (keys or ["group"])[0]
+        return SettingError(key, expected="one of its choices", got="null", fix=fix)
+    if str(error).startswith(("No completion plugin", "Expecting one subcommand")):
+        got = shlex.join(word for word in arguments if not word.startswith("-"))
+        expected = "install= or uninstall= with bash, zsh or fish"
+        return SettingError("-sc", expected=expected, got=got or "nothing")
+    return None

@@ -150,13 +150,15 @@ def _run(
     setup_globals()
     Singleton.set_state(state)
     HydraConfig.instance().set_config(cfg)
-    return run_job(
+    done = run_job(
         hydra_context=context,
         task_function=task_function,
         config=cfg,
         job_dir_key="hydra.sweep.dir",
         job_subdir_key="hydra.sweep.subdir",
     )
+    done.cfg = done.hydra_cfg = None  # large, and known to the sweeper
+    return done
 
 
 def _failed(error: RunsFailed) -> JobReturn:
@@ -189,7 +191,6 @@ def _submitted(
     os.environ.update(environment)
     Singleton.set_state(state)  # Hydra's, to compose
     done = _run(context, _compose(context, config, overrides, number), task_function, state)
-    done.cfg = done.hydra_cfg = None  # large, and known to the sweeper
     begun = answer.with_name(f"{answer.name}.{os.getpid()}")
     begun.write_bytes(pickle.dumps(done))
     os.replace(begun, answer)
@@ -238,13 +239,15 @@ class SubmititLauncher(SweepLauncher):
             ready = [waiting.popleft() for _ in range(min(self._room(running), len(waiting)))]
             if ready:
                 self._submit(executor, ready)
-            for job in [*running, *ready]:
+            submitted, running = [*running, *ready], []
+            for job in submitted:
                 if job.done is None:
                     job.done = self._answer(job, stopping)
                 if job.timed_out() and job.tries <= self.max_num_timeout and not stopping:
                     job.done = None
                     waiting.append(job)
-            running = [job for job in [*running, *ready] if job.done is None and job not in waiting]
+                elif job.done is None:
+                    running.append(job)
             time.sleep(_LOOK_SECONDS if running else 0.0)
         for job in jobs:
             job.clean()
@@ -563,9 +566,7 @@ def _on_ray(
 ) -> JobReturn:
     """One job, in a process of Ray's."""
     context, task_function, state = common
-    done = _run(context, cfg, task_function, state)
-    done.cfg = done.hydra_cfg = None  # large, and known to the sweeper
-    return done
+    return _run(context, cfg, task_function, state)
 
 
 class Ray(SweepLauncher):

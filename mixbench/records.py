@@ -277,8 +277,8 @@ def _is_result(content: Any) -> bool:
             content["status"] != COMPLETED
             or (
                 content.keys() >= _COMPLETED_KEYS
-                and {f"{split}/{content['metric']}" for split in _splits(config)}
-                <= content["metrics"].keys()
+                and f"valid/{content['metric']}" in content["metrics"]
+                and (not reads_test(config) or f"test/{content['metric']}" in content["metrics"])
                 and all(map(_is_numbers, map(content["operations"].get, ("per_token", "per_pair"))))
                 and (content["signature"] is None or _is_signature(content["signature"]))
             )
@@ -286,9 +286,9 @@ def _is_result(content: Any) -> bool:
     )
 
 
-def _splits(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The splits that a completed run has evaluated; before there was a choice, all read both."""
-    return ("valid", "test") if config.get("test", True) else ("valid",)
+def reads_test(config: Mapping[str, Any]) -> bool:
+    """Whether such a run reads the test split, as all did before there was a choice."""
+    return bool(config.get("test", True))
 
 
 def _is_numbers(content: Any) -> bool:

@@ -45,7 +45,7 @@ def _source_files(module: str, places: tuple[str, ...]) -> frozenset[Path]:
         spec = located(top)
         if spec is None or (top != own and _installed(spec)):
             continue
-        new = dict(_package(top)) if spec.submodule_search_locations is not None else {}
+        new = dict(_package(top, spec))
         if new:
             packages.add(top)
         else:
@@ -66,10 +66,9 @@ def _installed(spec: ModuleSpec) -> bool:
     return any(_INSTALLED & set(Path(place).parts) for place in places if place is not None)
 
 
-def _package(top: str) -> Iterator[tuple[Path, str]]:
-    """All files of a package with their modules' names; none of a very large one."""
-    spec = located(top)
-    folders = [] if spec is None else spec.submodule_search_locations or []
+def _package(top: str, spec: ModuleSpec) -> Iterator[tuple[Path, str]]:
+    """All files of a package with their modules' names; none of a very large one, or a module."""
+    folders = spec.submodule_search_locations or []
     files = [(folder, path) for folder in folders for path in Path(folder).rglob("*.py")]
     if len(files) > _MOST_FILES:
         return

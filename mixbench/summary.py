@@ -123,9 +123,8 @@ def plan_table(study: Study) -> Table:
     """The runs that a comparison asks for, without running any."""
     numbers = study.numbers()
     said = ", ".join(f"{count} {stage}" for stage, count in numbers.items() if count)
-    said += f"; up to {study.most_beyond_edges()} more beyond edges" * (
-        study.search.kind == "random"
-    )
+    if study.search.kind == "random":
+        said += f"; up to {study.most_beyond_edges()} more beyond edges"
     table = Table(
         title=Text(f"{study.name}: {sum(numbers.values())} runs ({said}); nothing was run"),
         title_justify="left",
