@@ -80,7 +80,8 @@ calibration: setup ## Simulate the statistics: how often is a verdict wrong?
 	$(BIN)/python -m mixbench.calibration
 
 docs: setup ## Write docs/configuration.md from conf/ and the sources.
-	$(BIN)/python -m mixbench.reference > docs/configuration.md
+	$(BIN)/python docs/reference.py > docs/configuration.md.new
+	mv docs/configuration.md.new docs/configuration.md
 
 clean: ## Remove .venv and caches; outputs stay.
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

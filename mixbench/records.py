@@ -57,7 +57,6 @@ _PRESENTATION = {
     "loggers",
     "progress.py",
     "records.py",
-    "reference.py",
     "report",
     "scale.py",
     "search.py",

@@ -10,7 +10,8 @@ import pytest
 
 from tests.conftest import run_command
 
-STATS = ("steps=2", "dataset.num_train=16", "dataset.num_valid=8", "dataset.num_test=8")
+SMALL = ("steps=2", "dataset.num_train=16", "dataset.num_valid=8", "dataset.num_test=8")
+KINDS = [("mixer", "fading_sum"), ("dataset", "first_token")]
 
 
 @pytest.fixture
@@ -19,10 +20,11 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    sys.modules.pop("fading_sum", None)
+    for _, name in KINDS:
+        sys.modules.pop(name, None)
 
 
-def test_the_skeleton_trains_and_passes_every_check(folder, capfd):
+def test_the_mixer_trains_and_passes_every_check(folder, capfd):
     assert run_command("new", "mixer", "fading_sum") == 0
     said = capfd.readouterr().out
     assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == {
@@ -37,17 +39,37 @@ def test_the_skeleton_trains_and_passes_every_check(folder, capfd):
     streamed = [c["status"] for c in mixers[0]["checks"] if c["check"] == "streaming"]
     assert streamed == ["passed"]
     for task in ("mqar", "sequence"):
-        assert run_command(*own, f"dataset={task}", "batch_size=8", *STATS) == 0
+        assert run_command(*own, f"dataset={task}", "batch_size=8", *SMALL) == 0
     assert "signature: 1/1 hold" in capfd.readouterr().out
     assert run_command("list", "mixers", "--config-dir", "conf") == 0
     assert "[yours]" in capfd.readouterr().out
 
 
-def test_its_own_tests_pass_and_its_style_is_clean(folder):
-    assert run_command("new", "mixer", "fading_sum") == 0
+def test_the_dataset_is_shown_and_trained_on(folder, capfd):
+    assert run_command("new", "dataset", "first_token") == 0
+    said = capfd.readouterr().out
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == {
+        "first_token.py", "conf/dataset/first_token.yaml", "test_first_token.py"
+    }  # fmt: skip
+    assert "mixbench data --config-dir conf dataset=first_token" in said
+    own = ("--config-dir", "conf", "dataset=first_token")
+    assert run_command("data", *own) == 0
+    assert "accuracy 0.125" in capfd.readouterr().out
+    for mixer in ("attention", "lattice"):
+        assert run_command(*own, f"mixer={mixer}", "steps=2", "dataset.num_eval=8") == 0
+        assert "completed" in capfd.readouterr().out
+    assert run_command(*own, "dataset.seq_len=1") == 2
+    assert "seq_len: expected" in capfd.readouterr().err
+    assert run_command("list", "datasets", "--config-dir", "conf") == 0
+    assert "[yours]" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "name"), KINDS)
+def test_its_own_tests_pass_and_its_style_is_clean(folder, kind, name):
+    assert run_command("new", kind, name) == 0
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(
-        [*tests, "test_fading_sum.py"], cwd=folder, capture_output=True, text=True, check=False
+        [*tests, f"test_{name}.py"], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
@@ -65,8 +87,9 @@ def test_another_folder(folder):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("dataset", "mine"), "new: expected some of mixer, got dataset"),
+        (("model", "mine"), "new: expected some of mixer, dataset, got model"),
         (("mixer", "attention"), "a name that no mixer has, got attention"),
+        (("dataset", "mqar"), "new dataset: expected a name that no dataset has, got mqar"),
         (("mixer", "numpy"), "a name that no Python module has, got numpy"),
         (("mixer", "My-Mixer"), "a name in snake_case, got My-Mixer"),
         (("mixer", "class"), "a name in snake_case, got class"),
