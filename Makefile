@@ -40,7 +40,7 @@ laplacian: setup ## Published experiment 1: 1 minute on two cores.
 	$(COMPARE)
 
 spiderweb: setup ## Published experiment 2 and its analytic table: 9 minutes.
-	$(BIN)/python -m mixbench.report.analytic --out docs/results/spiderweb/analytic.md
+	$(BIN)/python docs/results/spiderweb/analytic.py --out docs/results/spiderweb/analytic.md
 	$(COMPARE)
 
 lattice: setup ## Published experiment 3 and its ablations: about 22 minutes.
@@ -54,13 +54,13 @@ laplacian-quick spiderweb-quick lattice-quick: setup
 	$(BIN)/mixbench hydra/launcher=joblib sweep=$(subst -,_,$@)
 
 torture: setup ## Kill a comparison 100 times with each launcher: half an hour.
-	$(BIN)/python -m mixbench.torture --out outputs/torture-$(shell date +%Y%m%d-%H%M%S)
+	$(BIN)/python -m tests.stress.torture --out outputs/torture-$(shell date +%Y%m%d-%H%M%S)
 
 scale: setup ## Ten thousand made-up runs: planning, skipping, reporting, timed. Some minutes.
-	$(BIN)/python -m mixbench.scale --out outputs/scale-$(shell date +%Y%m%d-%H%M%S)
+	$(BIN)/python -m tests.stress.scale --out outputs/scale-$(shell date +%Y%m%d-%H%M%S)
 
 # A comparison whole, then with runs that fail, interrupted, with a worker and with itself killed.
-CHECK = $(BIN)/python -m tests.launcher_check
+CHECK = $(BIN)/python -m tests.stress.launcher_check
 
 check-joblib: setup ## Comparisons in joblib's workers, whole and disturbed.
 	$(CHECK) joblib
@@ -77,7 +77,7 @@ check-ray: setup ## The same on a one-node Ray, where it is installed.
 	$(CHECK) ray --apart
 
 calibration: setup ## Simulate the statistics: how often is a verdict wrong?
-	$(BIN)/python -m mixbench.calibration
+	$(BIN)/python -m tests.stress.calibration
 
 docs: setup ## Write docs/configuration.md from conf/ and the sources.
 	$(BIN)/python docs/reference.py > docs/configuration.md.new

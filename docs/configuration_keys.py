@@ -17,10 +17,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from yaml_comments import SEVERAL_LINES, Leaf, content, leaves, sentence, summary
 
-from mixbench.config import Settings, TrainSchema, target
-from mixbench.overrides import as_override
-from mixbench.plugins import config_folder
-from mixbench.study import ComparisonSchema
+from mixbench.config.comparison_schema import ComparisonSchema
+from mixbench.config.settings import Settings, TrainSchema
+from mixbench.config.targets import target
+from mixbench.core.overrides import as_override
+from mixbench.core.plugins import config_folder
 
 TYPE_NAMES: dict[Any, str] = {
     bool: "`true` or `false`",

@@ -24,9 +24,9 @@ from configuration_keys import (
 )
 from omegaconf import OmegaConf
 
-from mixbench.cli import compose_config
-from mixbench.records import short_name
-from mixbench.study import Study
+from mixbench.config.compose import compose_config
+from mixbench.records.identity import short_name
+from mixbench.sweeps.study import Study
 
 INTRODUCTION = """\
 # Configuration

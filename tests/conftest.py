@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixbench import cli
-from mixbench.config import Settings, check
+from mixbench.cli import main as cli
+from mixbench.config.check import check
+from mixbench.config.settings import Settings
 from mixbench.datasets import generated
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -93,7 +94,7 @@ def mixbench(tmp_path: Path) -> Command:
 
     def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "mixbench.cli", *arguments],
+            [sys.executable, "-m", "mixbench.cli.main", *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import mixbench
-from mixbench.records import _PRESENTATION
-from tests.documented import ROOT
+from mixbench.records.identity import _PRESENTATION
+from tests.support.documented import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from mixbench.bench.cases import Row
+from mixbench.bench.rows import Row
 
 
 def draw_growth(

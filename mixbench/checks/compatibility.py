@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.func import functional_call, grad, jvp, vmap
 
 from mixbench.checks.subject import Failed, Skipped, Subject, distance, inputs
-from mixbench.signatures import UNEVALUATED, evaluate, summarise
+from mixbench.mixers.claims import UNEVALUATED
+from mixbench.models.signature import evaluate, summarise
 
 
 def save_and_load(subject: Subject) -> str:

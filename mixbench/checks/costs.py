@@ -7,12 +7,14 @@ from functools import partial
 
 import torch
 
-from mixbench.accounting import counted_flops
-from mixbench.bench.timing import interleaved, peak_memory
 from mixbench.checks.subject import Failed, Skipped, Subject, inputs
-from mixbench.mixers.mixer import Mixer
+from mixbench.core.timing import interleaved, peak_memory
+from mixbench.mixers.base import Mixer
+from mixbench.models.measure import counted_flops
 
 _LENGTHS = (256, 512, 1024, 2048, 4096)
+
+
 # Seconds of a call after which no longer sequence is tried.
 _LONG = 0.2
 

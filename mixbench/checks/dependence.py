@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from mixbench import seeds
 from mixbench.checks.subject import (
     Failed,
     Skipped,
@@ -17,9 +16,12 @@ from mixbench.checks.subject import (
     largest,
     refuse_without_gradient,
 )
-from mixbench.mixers.mixer import SYMMETRIES, Mixer
+from mixbench.core import seeds
+from mixbench.mixers.base import SYMMETRIES, Mixer
 
 _ALLOWED = 1e-12
+
+
 _LEAK = (
     "what sees later tokens: a missing mask, a mean or normalisation over time, padding on both "
     "sides of a convolution, a block taken whole"

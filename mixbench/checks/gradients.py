@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mixbench import seeds
 from mixbench.checks.subject import (
     Failed,
     Subject,
@@ -17,7 +16,8 @@ from mixbench.checks.subject import (
     trained_parameters,
     weights_like,
 )
-from mixbench.mixers.mixer import Mixer
+from mixbench.core import seeds
+from mixbench.mixers.base import Mixer
 
 # A gradient that is this small beside the largest one is rounding.
 _NOTHING = 1e-12

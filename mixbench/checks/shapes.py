@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mixbench.checks.subject import Failed, Subject, distance, inputs
-from mixbench.mixers.mixer import Mixer
+from mixbench.mixers.base import Mixer
 
 
 def shape(subject: Subject) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixbench.accounting import held
 from mixbench.checks.subject import Failed, Skipped, Subject, distance, inputs
-from mixbench.mixers.mixer import Mixer
+from mixbench.mixers.base import Mixer
+from mixbench.models.measure import held
 
 
 def streaming(subject: Subject) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixbench import seeds
-from mixbench.mixers.mixer import Mixer
+from mixbench.core import seeds
+from mixbench.mixers.base import Mixer
+from mixbench.models.init import init_parameters
 
 MakeMixer = Callable[[], Mixer]
 
@@ -70,9 +71,9 @@ class Subject:
             mixer = self.make()
         if not isinstance(mixer, Mixer):
             raise TypeError(
-                f"expected a mixbench.mixers.mixer.Mixer, got {type(mixer).__qualname__}"
+                f"expected a mixbench.mixers.base.Mixer, got {type(mixer).__qualname__}"
             )
-        seeds.init_parameters(mixer, seed, "mixer")
+        init_parameters(mixer, seed, "mixer")
         if shaken:
             with torch.no_grad(), seeds.torch_stream(seed, "checks", "shake"):
                 for parameter in mixer.parameters():

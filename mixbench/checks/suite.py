@@ -9,22 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mixbench.checks import (
-    compatibility,
-    costs,
-    dependence,
-    gradients,
-    numerics,
-    shapes,
-    streaming,
-)
+from mixbench.checks import compatibility, costs, dependence, gradients, numerics, shapes, streaming
 from mixbench.checks.subject import Failed, MakeMixer, Skipped, Subject
 
 PASSED, FAILED, SKIPPED, EXCEPTED = "passed", "failed", "skipped", "excepted"
+
+
 SEQ_LEN = 130
 """The usual length that mixers are made for: odd blocks, and one token beyond two of 64."""
 
+
 Function = Callable[[Subject], str]
+
 
 _REQUIRED: tuple[Function, ...] = (
     shapes.shape,
@@ -55,6 +51,8 @@ _REQUIRED: tuple[Function, ...] = (
     compatibility.save_and_load,
     compatibility.signature,
 )
+
+
 _REPORTED: tuple[Function, ...] = (
     numerics.extrapolation,
     costs.growth,

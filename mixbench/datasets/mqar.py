@@ -6,11 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-from mixbench import seeds
-from mixbench.datasets.dataset import IGNORE, Dataset, Rows, Split
-from mixbench.errors import SettingError, at_least, positive
+from mixbench.core import seeds
+from mixbench.core.errors import SettingError, at_least, positive
+from mixbench.datasets.base import IGNORE, Dataset, Rows, Split
 
 Filler = Literal["zero", "random", "disjoint"]
+
 
 # Rows made at a time: bounds the temporaries to a few megabytes whatever the split's size.
 _ROWS_AT_ONCE = 4096

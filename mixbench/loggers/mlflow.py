@@ -12,19 +12,14 @@ from typing import Any
 
 from filelock import FileLock
 
-from mixbench.errors import positive
-from mixbench.loggers.logger import (
-    LoggedRun,
-    Logger,
-    Unfinished,
-    final_numbers,
-    final_words,
-    numbers,
-)
-from mixbench.records import COMPLETED
+from mixbench.core.errors import positive
+from mixbench.loggers.base import LoggedRun, Logger, Unfinished, final_numbers, final_words, numbers
+from mixbench.records.result import COMPLETED
 
 # What MLflow takes at once.
 _MOST_PARAMS = 100
+
+
 # Making the database takes ten seconds; whoever comes meanwhile waits.
 _DATABASE_SECONDS = 120
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mixbench.loggers.logger import LoggedRun, Logger, final_numbers, final_words, numbers
+from mixbench.loggers.base import LoggedRun, Logger, final_numbers, final_words, numbers
 
 
 class Tensorboard(Logger):

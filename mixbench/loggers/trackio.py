@@ -10,14 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from mixbench.loggers.logger import (
-    LoggedRun,
-    Logger,
-    Unfinished,
-    final_numbers,
-    final_words,
-    numbers,
-)
+from mixbench.loggers.base import LoggedRun, Logger, Unfinished, final_numbers, final_words, numbers
 
 # With these set, Trackio sends elsewhere.
 _REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")

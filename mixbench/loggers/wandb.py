@@ -9,16 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from mixbench.errors import positive
-from mixbench.loggers.logger import (
-    LoggedRun,
-    Logger,
-    Unfinished,
-    final_numbers,
-    final_words,
-    numbers,
-)
-from mixbench.records import COMPLETED
+from mixbench.core.errors import positive
+from mixbench.loggers.base import LoggedRun, Logger, Unfinished, final_numbers, final_words, numbers
+from mixbench.records.result import COMPLETED
 
 
 class Wandb(Logger):

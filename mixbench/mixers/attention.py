@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.accounting import Operations
-from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, CachedMixer, pairs_a_token
-from mixbench.signatures import Check
+from mixbench.mixers.claims import Check
+from mixbench.mixers.cost import Operations
+from mixbench.mixers.parts.attention_weights import weight_checks
+from mixbench.mixers.parts.projected import SOFTMAX_IGNORES, CachedMixer, pairs_a_token
 
 
 class Attention(CachedMixer):
@@ -62,13 +63,3 @@ class Attention(CachedMixer):
     def operations(self, seq_len: int) -> Operations:
         pairs = pairs_a_token(seq_len, self.causal)
         return self.frame_operations() + self.dot_product_operations(pairs)
-
-
-def weight_checks(weights: Tensor) -> list[Check]:
-    """Rows of attention weights `[..., T]` sum to one within 1e-5, and none is negative."""
-    error = float((weights.sum(-1) - 1).abs().max())
-    smallest = float(weights.min())
-    return [
-        Check.close("rows sum to 1", 0.0, error, 1e-5),
-        Check("no negative weight", ">= 0", smallest, None, smallest >= 0),
-    ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mixbench.accounting import Operations
-from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
+from mixbench.mixers.claims import Check
+from mixbench.mixers.cost import Operations
+from mixbench.mixers.parts.delta import DeltaMixer, credit_check
 from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_rule
-from mixbench.signatures import Check
 
 
 class GatedDeltaNet(DeltaMixer):

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixbench.accounting import Operations, sigmoid
-from mixbench.errors import positive
-from mixbench.mixers.attention import weight_checks
-from mixbench.mixers.mixer import inverse_softplus
-from mixbench.mixers.projected_mixer import CachedMixer, pairs_a_token
+from mixbench.core.errors import positive
+from mixbench.mixers.base import inverse_softplus
+from mixbench.mixers.claims import Check
+from mixbench.mixers.cost import Operations, sigmoid
+from mixbench.mixers.parts.attention_weights import weight_checks
+from mixbench.mixers.parts.projected import CachedMixer, pairs_a_token
 from mixbench.ops.laplacian_attention import laplacian_attention, laplacian_logits
-from mixbench.signatures import Check
 
 _SIGMA_FLOOR = 1e-6
 

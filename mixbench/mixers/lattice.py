@@ -10,21 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixbench.accounting import Operations, linear
-from mixbench.errors import SettingError, positive
-from mixbench.mixers.delta_mixer import DeltaMixer, credit_check
-from mixbench.mixers.mixer import inverse_softplus
-from mixbench.mixers.streaming import PersistentCells
+from mixbench.core.errors import SettingError, positive
+from mixbench.core.seeds import torch_stream
+from mixbench.mixers.base import inverse_softplus
+from mixbench.mixers.claims import Check
+from mixbench.mixers.cost import Operations, linear
+from mixbench.mixers.parts.caches import PersistentCells
+from mixbench.mixers.parts.delta import DeltaMixer, credit_check
 from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_rule
-from mixbench.ops.lattice_rule import (
-    ReadMode,
-    Weights,
-    lattice_rule,
-    read_neighbourhood,
-    spline_neighbourhood,
-)
-from mixbench.seeds import torch_stream
-from mixbench.signatures import Check
+from mixbench.ops.lattice_rule import lattice_rule
+from mixbench.ops.spline import ReadMode, Weights, read_neighbourhood, spline_neighbourhood
 
 
 class AddressProjection(nn.Linear):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mixbench.accounting import Operations
-from mixbench.errors import at_least
-from mixbench.mixers.attention import weight_checks
-from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, CachedMixer
+from mixbench.core.errors import at_least
+from mixbench.mixers.claims import Check
+from mixbench.mixers.cost import Operations
+from mixbench.mixers.parts.attention_weights import weight_checks, window_pairs
+from mixbench.mixers.parts.projected import SOFTMAX_IGNORES, CachedMixer
 from mixbench.ops.window_attention import window_attention, window_weights
-from mixbench.signatures import Check
 
 
 class Local(CachedMixer):
@@ -75,10 +75,3 @@ class Local(CachedMixer):
     @property
     def _right(self) -> int:
         return 0 if self.causal else self.window
-
-
-def window_pairs(seq_len: int, left: int, right: int) -> int:
-    """Pairs in a sliding window over a sequence; windows are cut off at its ends."""
-    left, right = min(left, seq_len - 1), min(right, seq_len - 1)
-    cut = left * (left + 1) // 2 + right * (right + 1) // 2
-    return seq_len * (left + 1 + right) - cut

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mixbench.accounting import Operations
-from mixbench.errors import SettingError, at_least
-from mixbench.mixers.local import window_pairs
-from mixbench.mixers.projected_mixer import SOFTMAX_IGNORES, ProjectedMixer
+from mixbench.core.errors import SettingError, at_least
+from mixbench.mixers.claims import Check
+from mixbench.mixers.cost import Operations
+from mixbench.mixers.parts.attention_weights import window_pairs
+from mixbench.mixers.parts.projected import SOFTMAX_IGNORES, ProjectedMixer
+from mixbench.mixers.parts.spiderweb_theory import predictions, reach
 from mixbench.ops.spiderweb import Projections, num_levels, spiderweb_update
-from mixbench.signatures import Check
-from mixbench.spiderweb_predictions import predictions, reach
 
 
 class Spiderweb(ProjectedMixer):

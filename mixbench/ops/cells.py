@@ -1,7 +1,7 @@
 """Cells of gated delta-rule memory as PyTorch operators, on the CPU.
 
 Axes: B batch, T time, H heads, K key width, V value width; W write and R read slots of a token.
-`mixbench.ops.cell_kernel` has the algorithm. As registered operators these are seen by
+`mixbench.ops.cpu.cell_kernel` has the algorithm. As registered operators these are seen by
 `torch.compile` and by PyTorch's FLOP counter.
 """
 
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from mixbench.ops.cell_kernel import cell_kernel, plan_cells
-from mixbench.ops.compiling import share_out
+from mixbench.ops.cpu.cell_kernel import cell_kernel
+from mixbench.ops.cpu.cell_plan import plan_cells
+from mixbench.ops.cpu.compiling import share_out
 
 
 @torch.library.custom_op("mixbench::plan_cells", mutates_args=(), device_types="cpu")

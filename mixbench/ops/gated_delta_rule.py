@@ -58,8 +58,8 @@ def gated_delta_rule(
 ) -> tuple[Tensor, Tensor]:
     """The same values, fast: on the CPU a compiled kernel, elsewhere `chunk_gated_delta_rule`.
 
-    Both work in chunks and are exact; see `mixbench.ops.cell_kernel`. Here every sequence has one
-    cell, which each token writes to and then reads with weight one.
+    Both work in chunks and are exact; see `mixbench.ops.cpu.cell_kernel`. Here every sequence has
+    one cell, which each token writes to and then reads with weight one.
 
     Arguments and returns as in `naive_gated_delta_rule`. Differentiable once.
     """

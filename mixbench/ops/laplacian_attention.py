@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mixbench.ops.compiling import share_out
-from mixbench.ops.distance_kernel import l1_distances, l1_gradients
+from mixbench.ops.cpu.compiling import share_out
+from mixbench.ops.cpu.distance_kernel import l1_distances, l1_gradients
 from mixbench.ops.precision import at_least_float32
 
 
@@ -66,7 +66,7 @@ def laplacian_attention(
 def l1_distance(q: Tensor, k: Tensor) -> Tensor:
     """`sum_c |q[i, c] - k[j, c]|`, `[..., T, K]` and `[..., S, K]` to `[..., T, S]`.
 
-    On the CPU a compiled kernel (`mixbench.ops.distance_kernel`), elsewhere `torch.cdist`.
+    On the CPU a compiled kernel (`mixbench.ops.cpu.distance_kernel`), elsewhere `torch.cdist`.
     """
     return torch.ops.mixbench.l1_distance(q, k)
 

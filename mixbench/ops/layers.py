@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from mixbench.ops.compiling import share_out
-from mixbench.ops.layer_kernels import ROWS_A_BLOCK, rms_norm_kernel, silu_product_kernel
+from mixbench.ops.cpu.compiling import share_out
+from mixbench.ops.cpu.layer_kernels import ROWS_A_BLOCK, rms_norm_kernel, silu_product_kernel
 
 
 def naive_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 P = ParamSpec("P")
+
+
 R = TypeVar("R")
 
 

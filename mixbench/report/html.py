@@ -18,28 +18,35 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mixbench import __version__
-from mixbench.report.figures import BOUND, Plot, as_csv, file_name
-from mixbench.report.plots import MARKERS, NAMED, panel_svg, style
-from mixbench.report.sentences import mechanism_sentence, outcome_sentence, warnings
+from mixbench.report.canvas import MARKERS, NAMED, style
+from mixbench.report.detail_tables import (
+    configuration_tables,
+    environment_table,
+    seeds_table,
+    signature_table,
+)
+from mixbench.report.format import TextTable
+from mixbench.report.marks import BOUND, Plot, as_csv, file_name
+from mixbench.report.plots import panel_svg
 from mixbench.report.tables import (
-    TextTable,
     ablations_table,
     budget_table,
     comparisons_table,
-    configuration_tables,
     costs_table,
-    environment_table,
     gaps_table,
     losses_table,
     recall_table,
     scores_table,
-    seeds_table,
-    signature_table,
     trials_table,
 )
+from mixbench.report.verdicts import mechanism_sentence, outcome_sentence, warnings
 
 _FOLDER = Path(__file__).parent
+
+
 _NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?( [\[(].*)?|\[.*\]|-|worst|missing|")
+
+
 _SHAPES = {
     "o": "M5 1.2a3.8 3.8 0 1 0 .01 0z",
     "s": "M1.6 1.6h6.8v6.8H1.6z",
@@ -142,6 +149,7 @@ _SECTIONS = (
     ("machine", "Machine"),
     ("rerun", "Run it again"),
 )
+
 
 # Tables by the section of the page that they stand in.
 _TABLES = {

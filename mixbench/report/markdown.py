@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mixbench.report.tables import TextTable, task_tables
+from mixbench.report.format import TextTable
+from mixbench.report.tables import task_tables
 
 
 def markdown(

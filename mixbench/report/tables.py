@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from mixbench.overrides import as_override, flat
-from mixbench.stats import STATE_BITS
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A titled table of strings.
-
-    Attributes:
-        note: What its reader has to know.
-        flagged: Numbers of the rows that say something is wrong.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
-    flagged: frozenset[int] = frozenset()
+from mixbench.report.detail_tables import signature_table
+from mixbench.report.format import (
+    TextTable,
+    by_kind,
+    count_text,
+    interval,
+    mean_text,
+    number,
+    signed,
+    total_operations,
+    values_text,
+)
+from mixbench.stats.recall import STATE_BITS
 
 
 def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
@@ -57,9 +51,9 @@ def scores_table(task: Mapping[str, Any]) -> TextTable:
             (
                 arm["name"],
                 str(len(arm["trials"])),
-                _values(arm["evaluated"]) + edge,
-                _mean(arm["valid"]),
-                _mean(arm["test"]),
+                values_text(arm["evaluated"]) + edge,
+                mean_text(arm["valid"]),
+                mean_text(arm["test"]),
                 "-" if arm["test"]["iqm"] is None else number(arm["test"]["iqm"]),
                 str(len(arm["lost"])),
             )
@@ -76,11 +70,11 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
     rows = [
         (
             arm["name"],
-            _count(arm["parameters"]),
-            _count(arm["state_held"] if arm["state_held"] is not None else arm["state_size"]),
-            _count(arm["n_cells"]),
-            _total(arm["operations"]),
-            _by_kind(arm["pair_operations"]),
+            count_text(arm["parameters"]),
+            count_text(arm["state_held"] if arm["state_held"] is not None else arm["state_size"]),
+            count_text(arm["n_cells"]),
+            total_operations(arm["operations"]),
+            by_kind(arm["pair_operations"]),
             "-" if arm["seconds"]["mean"] is None else f"{arm['seconds']['mean']:.1f}",
             f"{arm['seconds']['total']:.0f}",
         )
@@ -179,7 +173,7 @@ def trials_table(task: Mapping[str, Any]) -> TextTable:
             rows.append(
                 (
                     arm["name"],
-                    _values(trial["values"]),
+                    values_text(trial["values"]),
                     "worst" if trial["mean"] is None else number(trial["mean"]),
                     ", ".join("-" if s is None else number(s) for s in trial["scores"]),
                     ", ".join(f"{n} {state}" for state, n in lost.items()),
@@ -211,117 +205,15 @@ def budget_table(task: Mapping[str, Any]) -> TextTable:
     )
 
 
-def signature_table(task: Mapping[str, Any]) -> TextTable:
-    """What each mixer predicts about itself, on the trained models."""
-    rows: list[tuple[str, ...]] = []
-    flagged = set()
-    for arm in task["arms"]:
-        signature = arm["signature"]
-        for name in dict.fromkeys(check["name"] for check in signature["checks"]):
-            layers = [check for check in signature["checks"] if check["name"] == name]
-            held = min(check["holds_in"] for check in layers)
-            if held < signature["models"]:
-                flagged.add(len(rows))
-            rows.append(
-                (
-                    arm["name"],
-                    name,
-                    observed(layers[0]["predicted"]),
-                    " / ".join(dict.fromkeys(observed(check["observed"]) for check in layers)),
-                    f"{held}/{signature['models']}",
-                )
-            )
-    return TextTable(
-        "signatures on the trained models",
-        ("arm", "check", "predicted", "observed in the first (by layer)", "holds in"),
-        rows,
-        flagged=frozenset(flagged),
-    )
-
-
-def seeds_table(task: Mapping[str, Any]) -> TextTable:
-    """Every evaluation seed's test scores, and the paired differences."""
-    runs = {
-        arm["name"]: {run["seed"]: run for run in arm["evaluation"]}
-        for arm in task["arms"]
-        if arm["evaluation"]
-    }
-    differences = [
-        {pair["seed"]: pair["difference"] for pair in each["pairs"]} for each in task["comparisons"]
-    ]
-    rows = [
-        (
-            str(seed),
-            *(_score(by_seed.get(seed)) for by_seed in runs.values()),
-            *("" if seed not in each else signed(each[seed]) for each in differences),
-        )
-        for seed in sorted({seed for by_seed in runs.values() for seed in by_seed})
-    ]
-    return TextTable(
-        f"test {task['metric']} by seed, differences positive is better",
-        ("seed", *runs, *(f"{each['idea']} vs {each['baseline']}" for each in task["comparisons"])),
-        rows,
-    )
-
-
-def configuration_tables(task: Mapping[str, Any]) -> list[TextTable]:
-    """The chosen configurations: what differs, first what was tuned, and what is the same."""
-    configs = {
-        arm["name"]: flat({k: v for k, v in arm["config"].items() if k not in ("dataset", "test")})
-        for arm in task["arms"]
-        if arm["config"] is not None
-    }
-    tuned = [key for arm in task["arms"] for key in arm["evaluated"] or ()]
-    keys = list(dict.fromkeys(tuned + [key for config in configs.values() for key in config]))
-    if "lr" in keys:  # which the optimizer's interpolates
-        keys = [key for key in keys if key != "optimizer.lr"]
-    texts = {
-        key: [as_override(c[key]) if key in c else "" for c in configs.values()] for key in keys
-    }
-    same = [key for key in keys if len(set(texts[key])) == 1 and key not in tuned]
-    data = flat(task["dataset"])
-    return [
-        TextTable(
-            "what was tuned, and what else differs between the arms",
-            ("setting", *configs),
-            [(key, *texts[key]) for key in keys if key not in same],
-        ),
-        TextTable(
-            "what is the same for all arms",
-            ("setting", "value"),
-            [(f"dataset.{key}", as_override(value)) for key, value in data.items()]
-            + [(key, texts[key][0]) for key in same],
-        ),
-    ]
-
-
-def environment_table(study: Mapping[str, Any]) -> TextTable:
-    """Where and with what the runs were made; several values where records differ."""
-    found = study["environment"]
-    rows = [("runs", ", ".join(f"{count} {status}" for status, count in found["runs"].items()))]
-    names = {"code_version": "mixbench's code", "threads": "threads a run", "cpus": "CPUs"}
-    rows += [
-        (names.get(key, key), ", ".join(value))
-        for key, value in found.items()
-        if isinstance(value, list)
-    ]
-    if found["first_started"]:
-        rows.append(("started", f"{found['first_started']} to {found['last_started']}"))
-    if study["wall_seconds"] is not None:
-        minutes = f"{study['wall_seconds'] / 60:.1f} minutes, for {study['launched']} runs"
-        rows.append(("wall time", minutes))
-    return TextTable("machine and versions", ("what", "value"), rows)
-
-
 def ablations_table(task: Mapping[str, Any]) -> TextTable:
     """The idea with one thing changed."""
     rows = [
         (
             each["name"],
             " ".join(each["overrides"]),
-            _mean(each["test"]),
-            _mean(each["difference"], signed),
-            _count(each["n_cells"]),
+            mean_text(each["test"]),
+            mean_text(each["difference"], signed),
+            count_text(each["n_cells"]),
             each["signature"]["outcome"],
             str(len(each["lost"])),
         )
@@ -364,69 +256,3 @@ def gaps_table(task: Mapping[str, Any]) -> TextTable:
         rows,
         "fill the gaps with: " + "; ".join(dict.fromkeys(commands)) if commands else "",
     )
-
-
-def number(value: float) -> str:
-    """Four digits behind the point, or three significant ones where that shows nothing."""
-    return f"{value:.4f}" if abs(value) >= 1e-2 or value == 0 else f"{value:.3g}"
-
-
-def signed(value: float | None) -> str:
-    """A difference, with its sign."""
-    return "unbounded" if value is None else f"{value:+.3g}"
-
-
-def interval(ends: Sequence[float | None]) -> str:
-    """A confidence interval of a difference."""
-    return f"[{signed(ends[0])}, {signed(ends[1])}]"
-
-
-def observed(value: Any) -> str:
-    """What a check predicted or saw, shortened."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return f"{value:.4g}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {observed(each)}" for key, each in value.items())
-    if isinstance(value, (list, tuple)):
-        shown = list(map(observed, value))
-        if len(shown) > 8:
-            shown = [*shown[:3], f"... {shown[-1]} ({len(shown)} values)"]
-        return ", ".join(shown)
-    return str(value)
-
-
-def _score(run: Mapping[str, Any] | None) -> str:
-    if run is None:
-        return "missing"
-    return run["status"] if run["test"] is None else number(run["test"])
-
-
-def _values(values: Mapping[str, Any] | None) -> str:
-    if values is None:
-        return "-"
-    return (
-        ", ".join(f"{key}={as_override(value)}" for key, value in values.items()) or "as configured"
-    )
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _total(operations: Mapping[str, float] | None) -> str:
-    return "" if operations is None else f"{sum(operations.values()):,.0f}"
-
-
-def _by_kind(operations: Mapping[str, float] | None) -> str:
-    kinds = (operations or {}).items()
-    return ", ".join(f"{n:,.0f} {name.replace('_', ' ')}" for name, n in kinds if n)
-
-
-def _mean(summary: Mapping[str, Any], shown: Any = number) -> str:
-    if summary["mean"] is None:
-        return "-"
-    low, high = summary["interval"]
-    ends = "" if low is None else f" [{shown(low)}, {shown(high)}]"
-    return f"{shown(summary['mean'])}{ends}"

@@ -11,7 +11,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mixbench.report.tables import TextTable, task_tables
+from mixbench.report.format import TextTable
+from mixbench.report.tables import task_tables
 
 _STYLES = {
     "beats": "bold green",

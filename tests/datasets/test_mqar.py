@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mixbench.datasets.dataset import IGNORE, SPLITS, overlap
+from mixbench.core.errors import SettingError
+from mixbench.datasets.base import IGNORE, SPLITS, overlap
 from mixbench.datasets.mqar import MQAR
-from mixbench.errors import SettingError
 
 SETTINGS = {
     "small": (64, 32, 4),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mixbench.datasets.dataset import SPLITS, overlap
-from mixbench.datasets.sequence import Sequence, _load, _mackey_glass
+from mixbench.datasets.base import SPLITS, overlap
+from mixbench.datasets.forecasting import Sequence, _load, _mackey_glass
 
 SERIES = ["sinusoids", "mackey_glass", "sunspots", "co2"]
 
@@ -120,7 +120,7 @@ def test_persistence_and_mse():
 
 
 def test_every_mixer_beats_persistence_on_a_short_run(settings):
-    from mixbench.experiment import run
+    from mixbench.runs.run import run
 
     for mixer in ("attention", "laplacian", "spiderweb", "local", "gated_deltanet"):
         # Not TINY: the task's own sizes, half of its epochs.

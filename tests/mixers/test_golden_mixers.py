@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mixbench.mixers.attention import Attention
+from mixbench.mixers.base import Mixer
 from mixbench.mixers.gated_deltanet import GatedDeltaNet
-from mixbench.mixers.mixer import Mixer
-from mixbench.models import LanguageModel
-from tests.golden_names import from_golden
+from mixbench.models.language_model import LanguageModel
+from tests.support.golden_names import from_golden
 
 
 def make(name: str) -> Mixer:

@@ -10,18 +10,20 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mixbench.accounting import counted_flops, held, streamed_state
 from mixbench.mixers.attention import Attention
+from mixbench.mixers.base import Mixer
 from mixbench.mixers.gated_deltanet import GatedDeltaNet
 from mixbench.mixers.laplacian import Laplacian
 from mixbench.mixers.lattice import Lattice
-from mixbench.mixers.local import Local, window_pairs
-from mixbench.mixers.mixer import Mixer
+from mixbench.mixers.local import Local
+from mixbench.mixers.parts.attention_weights import window_pairs
+from mixbench.mixers.parts.spiderweb_theory import predictions, reach
 from mixbench.mixers.spiderweb import Spiderweb
-from mixbench.models import WindowBlock, WindowRegressor
-from mixbench.signatures import evaluate, summarise
-from mixbench.spiderweb_predictions import predictions, reach
-from tests.golden_names import from_golden_forecasting
+from mixbench.models.blocks import WindowBlock
+from mixbench.models.measure import counted_flops, held, streamed_state
+from mixbench.models.signature import evaluate, summarise
+from mixbench.models.window_regressor import WindowRegressor
+from tests.support.golden_names import from_golden_forecasting
 
 F64 = torch.float64
 NAMES = ["attention", "local", "laplacian", "spiderweb", "gated_deltanet", "lattice"]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from mixbench import seeds
-from mixbench.errors import SettingError
+from mixbench.core.errors import SettingError
 from mixbench.mixers.attention import Attention
+from mixbench.mixers.base import Mixer
 from mixbench.mixers.gated_deltanet import GatedDeltaNet
 from mixbench.mixers.lattice import Lattice
-from mixbench.mixers.mixer import Mixer
-from mixbench.models import LanguageModel
+from mixbench.models.init import init_parameters
+from mixbench.models.language_model import LanguageModel
 
 MIXERS = [Attention, GatedDeltaNet, Lattice]
 
@@ -208,7 +208,7 @@ def build(cls: type[Mixer], seed: int) -> LanguageModel:
     model = LanguageModel(
         vocab_size=20, d_model=16, make_mixer=lambda: cls(d_model=16, causal=True)
     )
-    seeds.init_parameters(model, seed)
+    init_parameters(model, seed)
     return model
 
 
@@ -239,7 +239,7 @@ def test_initial_values_ignore_the_global_generator():
 def test_a_mixer_alone_starts_as_it_does_inside_the_model():
     inside = build(Lattice, seed=5).blocks[1].mixer
     alone = Lattice(d_model=16, causal=True)
-    seeds.init_parameters(alone, 5, "blocks.1.mixer")
+    init_parameters(alone, 5, "blocks.1.mixer")
     for name, value in alone.state_dict().items():
         assert torch.equal(value, inside.state_dict()[name]), name
     assert not inside.conv.bias.any()
@@ -259,7 +259,7 @@ def test_a_constructor_without_reset_parameters_is_left_alone():
             return self.proj(x)
 
     model = LanguageModel(vocab_size=20, d_model=16, make_mixer=Mine)
-    seeds.init_parameters(model, 0)
+    init_parameters(model, 0)
     for block in model.blocks:
         assert torch.equal(block.mixer.proj.weight, torch.eye(16))
         assert (block.mixer.proj.bias == 7).all()
@@ -267,7 +267,7 @@ def test_a_constructor_without_reset_parameters_is_left_alone():
 
 def test_special_initial_values_have_their_distribution():
     lattice = Lattice(d_model=4096, causal=True)
-    seeds.init_parameters(lattice, 0)
+    init_parameters(lattice, 0)
     assert lattice.conv.weight.std().item() == pytest.approx(0.5, rel=0.03)
     assert lattice.write_proj.weight.std().item() == pytest.approx(4096**-0.5, rel=0.05)
     assert not lattice.write_proj.bias.any()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mixbench.mixers.streaming import GrowingRows, PersistentCells
+from mixbench.mixers.parts.caches import GrowingRows, PersistentCells
 
 
 def row(value: float) -> torch.Tensor:

@@ -19,9 +19,9 @@ from mixbench.ops.spiderweb import (
     _causal_update,
     naive_spiderweb,
     num_levels,
-    prefix_levels,
     spiderweb_update,
 )
+from mixbench.ops.spiderweb_levels import prefix_levels
 from mixbench.ops.window_attention import naive_window_attention, window_attention, window_weights
 
 F64 = torch.float64

@@ -10,12 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixbench.ops.gated_delta_rule import naive_gated_delta_rule
-from mixbench.ops.lattice_rule import (
-    lattice_rule,
-    lists_lattice_rule,
-    naive_lattice_rule,
-    spline_neighbourhood,
-)
+from mixbench.ops.lattice_lists import lists_lattice_rule
+from mixbench.ops.lattice_rule import lattice_rule, naive_lattice_rule
+from mixbench.ops.spline import spline_neighbourhood
 
 FILES = {"spread": "unit", "crowded": "unit", "one_address": "unit", "sum_weights": "partition"}
 NAMES = {

@@ -1,15 +1,15 @@
 """Where Hydra looks for launchers. It imports this at every start, so nothing heavy may be here."""
 
-from mixbench import launchers
+from mixbench.launch import local, ray_cluster, slurm
 
 
-class SubmititLocal(launchers.SubmititLocal):
-    """`mixbench.launchers.SubmititLocal` under the name that Hydra accepts."""
+class SubmititLocal(local.SubmititLocal):
+    """`mixbench.launch.local.SubmititLocal` under the name that Hydra accepts."""
 
 
-class SubmititSlurm(launchers.SubmititSlurm):
-    """`mixbench.launchers.SubmititSlurm` under the name that Hydra accepts."""
+class SubmititSlurm(slurm.SubmititSlurm):
+    """`mixbench.launch.slurm.SubmititSlurm` under the name that Hydra accepts."""
 
 
-class Ray(launchers.Ray):
-    """`mixbench.launchers.Ray` under the name that Hydra accepts."""
+class Ray(ray_cluster.Ray):
+    """`mixbench.launch.ray_cluster.Ray` under the name that Hydra accepts."""

@@ -3,7 +3,7 @@
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from mixbench.plugins import plugins
+from mixbench.core.plugins import plugins
 
 
 class MixbenchSearchPath(SearchPathPlugin):

@@ -1,7 +1,7 @@
 """Where Hydra looks for sweepers. It imports this at every start, so nothing heavy may be here."""
 
-from mixbench import comparison_sweeper
+from mixbench.sweeps import entry
 
 
-class MixbenchSweeper(comparison_sweeper.MixbenchSweeper):
-    """`mixbench.comparison_sweeper.MixbenchSweeper` under the name that Hydra accepts."""
+class MixbenchSweeper(entry.MixbenchSweeper):
+    """`mixbench.sweeps.entry.MixbenchSweeper` under the name that Hydra accepts."""

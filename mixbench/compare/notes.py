@@ -1,0 +1,74 @@
+"""What a reader has to know first: unlike settings, outdated choices, the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mixbench.compare.studies import StudyRuns
+from mixbench.core.overrides import flat
+
+
+def config_differences(study: StudyRuns) -> list[str]:
+    """What the compared arms differ in beside their mixers and what their trials vary."""
+    notes = []
+    for task in study.tasks.values():
+        compared = [task.arms[name] for name in study.ideas + study.baselines if name in task.arms]
+        configs = {}
+        for arm in compared:
+            result = next((run.result for run in arm.evaluation if run.result is not None), None)
+            if result is not None:
+                config = {k: v for k, v in result["config"].items() if k not in ("mixer", "seed")}
+                values = flat(config)
+                # The code of a user's own mixer is part of its version, and so always another.
+                if result["config"]["mixer"]["_target_"].startswith("mixbench."):
+                    values["code"] = result["code_version"]
+                varied = {*(arm.evaluated or {}), "device", "test"}
+                varied |= {"optimizer.lr"} if "lr" in varied else set()
+                configs[arm.name] = {k: v for k, v in values.items() if k not in varied}
+        for key in sorted(set().union(*configs.values())):
+            values = {name: config[key] for name, config in configs.items() if key in config}
+            if len({str(value) for value in values.values()}) > 1:
+                said = ", ".join(f"{name} {value}" for name, value in values.items())
+                notes.append(f"{task.name}: arms also differ in {key}: {said}")
+    return notes
+
+
+def stale_choices(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Arms whose evaluation runs are of another trial than selection now prefers."""
+    return [
+        f"{task['name']}, {arm['name']}: a selection run was redone since, and another trial than "
+        "the evaluated one is now the best; the same command evaluates it"
+        for task in tasks
+        for arm in task["arms"]
+        if arm["chosen"] is not None
+        and arm["evaluated"] is not None
+        and arm["trials"][arm["chosen"]]["values"] != arm["evaluated"]
+    ]
+
+
+def environment_of(study: StudyRuns) -> dict[str, Any]:
+    """Machine and versions that the records name; more than one where they differ."""
+    found: dict[str, set[str]] = {}
+    dates = []
+    count: Counter[str] = Counter()
+    for task in study.tasks.values():
+        ablations = [run for runs in task.ablations.values() for run in runs]
+        for run in [run for arm in task.arms.values() for run in arm.runs] + ablations:
+            count[run.status] += 1
+            if run.result is None:
+                continue
+            dates.append(run.result["started"])
+            for key in ("system", "cpus"):
+                found.setdefault(key, set()).add(str(run.result["machine"][key]))
+            for key in ("device", "threads", "code_version"):
+                found.setdefault(key, set()).add(str(run.result[key]))
+            for key, value in run.result["versions"].items():
+                found.setdefault(key, set()).add(value)
+    return {
+        **{key: sorted(values) for key, values in found.items()},
+        "runs": dict(count),
+        "first_started": min(dates, default=None),
+        "last_started": max(dates, default=None),
+    }

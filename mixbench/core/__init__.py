@@ -1,0 +1,1 @@
+"""What knows nothing of experiments: errors, files, random streams, signals."""

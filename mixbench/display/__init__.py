@@ -1,0 +1,1 @@
+"""What a terminal shows while runs go on, and after."""

@@ -1,0 +1,1 @@
+"""Hydra launchers for this machine, SLURM and Ray."""

@@ -1,0 +1,155 @@
+"""Tells loggers what a run does, and keeps the run safe from them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mixbench.core.files import bounded_text
+from mixbench.loggers.base import LoggedRun, Logger
+from mixbench.records.folder import RunFolder, read_history
+
+if TYPE_CHECKING:
+    from mixbench.config.settings import Settings
+    from mixbench.train.events import Epoch, Step, Training
+
+
+log = logging.getLogger(__name__)
+
+
+_PLACE = {"task": "task", "arm": "arm", "role": "stage", "trial": "trial", "ablation": "ablation"}
+
+
+class Telling:
+    """A callback that tells loggers what stands in the run's record.
+
+    The first exception that a logger raises is logged with its traceback, shown as one line, and
+    ends the telling of that logger; the run goes on. Asking to stop (`KeyboardInterrupt`) passes.
+
+    Args:
+        loggers: By name.
+        run: The run.
+
+    Attributes:
+        seconds: What the loggers took while it trained, which is no part of what a run costs.
+    """
+
+    def __init__(self, loggers: Mapping[str, Logger], run: LoggedRun) -> None:
+        self._on = dict(loggers)
+        self._run = run
+        self._told: dict[str, int] = {}
+        self.seconds = 0.0
+
+    def started(self) -> None:
+        for name, logger in list(self._on.items()):
+            with self._guarded(name):
+                self._told[name] = logger.started(self._run)
+
+    def on_step(self, step: Step, trainer: Training) -> None:
+        pass
+
+    def on_epoch(self, epoch: Epoch, trainer: Training) -> None:
+        started = time.perf_counter()
+        self._tell_history()
+        self.seconds += time.perf_counter() - started
+
+    def ended(self) -> None:
+        """The run is over: with a result on disk it has finished, else it was interrupted."""
+        result = self._run.folder.read_result()
+        if result is not None:
+            self._tell_history()
+        for name, logger in list(self._on.items()):
+            with self._guarded(name):
+                if result is None:
+                    logger.interrupted()
+                else:
+                    logger.finished(result)
+
+    def _tell_history(self) -> None:
+        """Every line that is not told yet; those from before an interruption are among them."""
+        history = self._run.folder.history
+        for name, logger in list(self._on.items()):
+            with self._guarded(name):
+                for row in read_history(history) if history.exists() else []:
+                    if row["step"] > self._told[name]:
+                        logger.epoch(row)
+                        self._told[name] = int(row["step"])
+
+    @contextmanager
+    def _guarded(self, name: str) -> Iterator[None]:
+        try:
+            with _undisturbed():
+                yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit among them: a library's, not the user's
+            del self._on[name]
+            log.warning("the logger %s is off:\n%s", name, traceback.format_exc())
+            reason = str(error).strip().partition("\n")[0]
+            print(
+                f"the logger {name} is off for this run: {type(error).__name__}: {reason[:200]}"
+                f" (more in {self._run.folder.log})",
+                flush=True,
+            )
+
+
+@contextmanager
+def telling(
+    loggers: Mapping[str, Logger], settings: Settings, folder: RunFolder, sweep: Path | None
+) -> Iterator[Telling]:
+    """Tell loggers of a run from its start to its end, whatever its end is.
+
+    Args:
+        loggers: By name.
+        settings: The run's, from `config.check`.
+        folder: Its record.
+        sweep: The folder of the sweep that it belongs to, if to any.
+    """
+    place = _place(sweep, folder.identity) if loggers else {}
+    teller = Telling(loggers, LoggedRun(settings, folder, place))
+    teller.started()
+    try:
+        yield teller
+    finally:
+        teller.ended()
+
+
+def _place(sweep: Path | None, identity: str) -> dict[str, Any]:
+    """What a sweep's folder says about a run; a grid's is listed at its end only."""
+    if sweep is None:
+        return {}
+    place: dict[str, Any] = {"sweep": sweep.name}
+    try:
+        content = json.loads(bounded_text(sweep / "sweep.json"))
+        (found, *_) = [run for run in content["runs"] if run["identity"] == identity]
+        place["study"] = content["name"]
+        place |= {name: found[key] for key, name in _PLACE.items() if found[key] is not None}
+    except (OSError, ValueError, KeyError, TypeError):  # written by another version, or by no one
+        return {"sweep": sweep.name}
+    return place
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Leave what a run depends on as it was: the random numbers to come, and Ctrl-C."""
+    import torch
+
+    handlers: dict[signal.Signals, Callable[..., Any] | int | None] = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        for signum, handler in handlers.items():
+            if handler is not None and signal.getsignal(signum) != handler:
+                signal.signal(signum, handler)

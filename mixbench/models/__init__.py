@@ -1,0 +1,1 @@
+"""Models around a mixer, and what can be measured on them."""

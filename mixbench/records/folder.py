@@ -1,0 +1,192 @@
+"""One run's folder: result, history, checkpoint, log and lock, and whether they can be trusted.
+
+Never imports torch.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from mixbench.core.files import bounded_text, make_folder, strict_json, write_bytes
+from mixbench.records.result import FAILED, is_result
+
+# A sweep of thousands of runs looks at all results several times: each is read again only when its
+# file has changed.
+_read_before: dict[Path, tuple[tuple[int, ...], Mapping[str, Any] | None]] = {}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder, existing or not."""
+
+    path: Path
+    identity: str
+
+    @staticmethod
+    def at(path: Path) -> RunFolder:
+        """The run whose folder this is, by its name's end."""
+        return RunFolder(path, path.name.rpartition("-")[2])
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.csv"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.pt"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "run.log"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    def read_result(self) -> Mapping[str, Any] | None:
+        """The result, or None where the run has none, or one that cannot be read as a result."""
+        try:
+            status = self.result.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        known = _read_before.get(self.result)
+        if known is None or known[0] != stamp:
+            known = _read_before[self.result] = (stamp, _read_result(self.result))
+        return known[1]
+
+    def sound_result(self) -> Mapping[str, Any] | None:
+        """The result, or None where there is none that can be trusted, see `examined`."""
+        return self.examined()[0]
+
+    def examined(self) -> tuple[Mapping[str, Any] | None, list[tuple[Path, str]]]:
+        """The result if it can be trusted, else the files that cannot, and why.
+
+        They may be cut short, overwritten, or of another run.
+        """
+        if not self.result.exists():
+            return None, []
+        result = self.read_result()
+        if result is None:
+            return None, [(self.result, "it cannot be read as a result")]
+        if result.get("identity", self.identity) != self.identity:
+            return None, [(self.result, f"it is that of the run {result['identity']}")]
+        expected = result.get("history_sha256")
+        if expected is None or expected == self.history_digest():
+            return result, []
+        why = "it is not the one that the result was written with"
+        return None, [(self.result, "its history.csv has changed"), (self.history, why)]
+
+    def history_digest(self) -> str | None:
+        """SHA-256 of the history as it is; None if there is none."""
+        try:
+            return hashlib.sha256(self.history.read_bytes()).hexdigest()
+        except OSError:
+            return None
+
+    def set_aside(self, path: Path) -> Path | None:
+        """Rename a file of this folder, so that it is kept and never read again; its new place."""
+        if not path.exists():
+            return None
+        number = 1
+        while (aside := path.with_name(f"{path.name}.broken-{number}")).exists():
+            number += 1
+        os.replace(path, aside)
+        return aside
+
+    def claimed(self) -> bool:
+        """Whether a living process is at this run; the system frees the lock of a dead one."""
+        if not self.lock.exists():
+            return False
+        lock = FileLock(self.lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
+
+    def note(self, text: str) -> None:
+        """Add to the log of a run whose own process cannot any more."""
+        self.create()
+        with suppress(OSError), self.log.open("a") as file:
+            file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} ERROR {text.rstrip()}\n")
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes had begun to write; for the holder of the lock."""
+        for whole in (self.result, self.history, self.checkpoint):
+            for path in self.path.glob(f".{whole.name}.*"):
+                path.unlink(missing_ok=True)
+
+    def create(self) -> None:
+        """Make the folder.
+
+        Raises:
+            SettingError: It cannot be made or written to.
+        """
+        make_folder(self.path)
+
+
+def _read_result(path: Path) -> Mapping[str, Any] | None:
+    try:
+        result = strict_json(bounded_text(path))
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    return result if is_result(result) else None
+
+
+def redone(result: Mapping[str, Any] | None, rerun: str) -> bool:
+    """Whether a setting of `rerun` asks to run again what has this result."""
+    return rerun == "all" or (
+        rerun == "failed" and result is not None and result["status"] == FAILED
+    )
+
+
+def relative_record(folder: RunFolder) -> str:
+    """A record's place as a sweep's folder writes it, so that an output folder can be moved."""
+    return f"../../runs/{folder.path.name}"
+
+
+def listed_record(sweep_folder: Path, run: Mapping[str, Any]) -> Path:
+    """Where the record lies that a sweep's folder lists for one of its runs.
+
+    By its name only: a `sweep.json` from elsewhere must not lead outside its own output folder.
+    """
+    return sweep_folder.parent.parent / "runs" / Path(str(run.get("record"))).name
+
+
+def write_history(path: Path, rows: list[dict[str, float]]) -> None:
+    """One line an epoch; columns from the first row."""
+    lines = [",".join(rows[0])] + [",".join(map(repr, row.values())) for row in rows]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
+
+
+def read_history(path: Path) -> list[dict[str, float]]:
+    """The lines of a history.
+
+    Raises:
+        ValueError: It is damaged.
+        OSError: It cannot be read.
+    """
+    rows = csv.DictReader(bounded_text(path).splitlines(), strict=True)
+    try:
+        return [
+            {key: int(text) if text.isdigit() else float(text) for key, text in row.items()}
+            for row in rows
+        ]
+    except (AttributeError, csv.Error) as error:  # a line with more or fewer fields, or quotes
+        raise ValueError(f"{path} is damaged") from error

@@ -1,0 +1,157 @@
+"""A task's panel of each plot, as marks. Never imports torch or matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mixbench.core.overrides import is_number
+from mixbench.report.marks import BOUND, Mark, Panel
+from mixbench.stats.recall import STATE_BITS, recalled_bits
+
+_MOST_JOINED = 8
+
+
+def differences_panel(task: Mapping[str, Any]) -> Panel:
+    marks = []
+    for each in task["comparisons"]:
+        names = {"arm": each["idea"], "versus": each["baseline"]}
+        marks += [
+            Mark(**names, kind="seed", x=pair["difference"], seed=pair["seed"])
+            for pair in each["pairs"]
+        ]
+        if "interval" in each:
+            low, high = each["interval"]
+            marks.append(Mark(**names, kind="mean", x=each["d"], low=low, high=high))
+    marks.append(Mark("", "margin", x=0.0, low=-task["margin"], high=task["margin"]))
+    return Panel(task["name"], "differences", f"difference in {task['metric']}", "", marks)
+
+
+def seeds_panel(task: Mapping[str, Any]) -> Panel:
+    marks = []
+    for arm in task["arms"]:
+        marks += [
+            Mark(arm["name"], "seed", y=run["test"], seed=run["seed"])
+            for run in arm["evaluation"]
+            if run["test"] is not None
+        ]
+        if arm["test"]["mean"] is not None:
+            low, high = arm["test"]["interval"]
+            marks.append(Mark(arm["name"], "mean", y=arm["test"]["mean"], low=low, high=high))
+    return Panel(task["name"], "seeds", "", f"test {task['metric']}", marks)
+
+
+def curves_panel(task: Mapping[str, Any]) -> Panel:
+    marks = [
+        Mark(arm["name"], "run", x=step, y=score, seed=run["seed"])
+        for arm in task["arms"]
+        for run in arm["evaluation"]
+        for step, score in run["history"]
+    ]
+    # An error falls over orders of magnitude.
+    falls = not task["higher_is_better"]
+    positive = all(mark.y is not None and mark.y > 0 for mark in marks)
+    return Panel(
+        task["name"],
+        "curves",
+        "optimizer steps",
+        f"validation {task['metric']}",
+        marks,
+        log_y=falls and positive,
+    )
+
+
+def budget_panel(task: Mapping[str, Any]) -> Panel:
+    marks = [
+        Mark(arm["name"], "expected best", x=n, y=score)
+        for arm in task["arms"]
+        if len(arm["budget"]) > 1
+        for n, score in enumerate(arm["budget"], start=1)
+        if score is not None
+    ]
+    label = f"expected validation {task['metric']}"
+    return Panel(task["name"], "lines", "trials n", label, marks, whole_x=True)
+
+
+def state_panel(task: Mapping[str, Any]) -> Panel:
+    marks = _runs(task, "state")
+    if marks and task["recall"] is not None:
+        marks += _bound(task["recall"])
+    label = "state: numbers held a sequence"
+    return Panel(task["name"], "scatter", label, f"test {task['metric']}", marks, log_x=10)
+
+
+def _bound(recall: Mapping[str, Any]) -> list[Mark]:
+    """The best accuracy that a state can have by its size, from one bit to perfect recall."""
+    accuracy = np.linspace(1 / recall["values"], 1, 401)
+    bits = recalled_bits(recall["pairs"], recall["values"], 1 - accuracy)
+    return [
+        Mark("", BOUND, x=float(b) / STATE_BITS, y=float(a))
+        for a, b in zip(accuracy, bits, strict=True)
+        if b >= 1
+    ]
+
+
+def cells_panel(task: Mapping[str, Any]) -> Panel:
+    marks = _runs(task, "n_cells")
+    marks += [
+        Mark(each["name"], "ablation", x=each["n_cells"], y=each["test"]["mean"])
+        for each in task["ablations"]
+        if each["n_cells"] and each["test"]["mean"] is not None
+    ]
+    label = "cells in the fullest layer and sequence"
+    return Panel(task["name"], "scatter", label, f"test {task['metric']}", marks, log_x=10)
+
+
+def _runs(task: Mapping[str, Any], key: str) -> list[Mark]:
+    return [
+        Mark(arm["name"], "run", x=run[key], y=run["test"], seed=run["seed"])
+        for arm in task["arms"]
+        for run in arm["evaluation"]
+        if run[key] and run[key] > 0 and run["test"] is not None
+    ]
+
+
+def knob_panel(key: str, task: Mapping[str, Any]) -> Panel:
+    """Trials against a setting; only of arms that tried several values of it."""
+    marks: list[Mark] = []
+    for arm in task["arms"]:
+        tried: dict[float, list[float]] = {}
+        for trial in arm["trials"]:
+            if trial["mean"] is not None and is_number(trial["values"].get(key)):
+                tried.setdefault(trial["values"][key], []).append(trial["mean"])
+        if len(tried) > 1:
+            for value, means in sorted(tried.items()):
+                means = sorted(means, reverse=task["higher_is_better"])
+                # A random search has a value a trial, which no line should join.
+                kinds = ["best trial" if len(tried) <= _MOST_JOINED else "trial"]
+                kinds += ["trial"] * (len(means) - 1)
+                marks += [
+                    Mark(arm["name"], kind, x=value, y=mean)
+                    for kind, mean in zip(kinds, means, strict=True)
+                ]
+    positive = all(mark.x is not None and mark.x > 0 for mark in marks)
+    label = f"mean validation {task['metric']}"
+    return Panel(task["name"], "lines", key, label, marks, log_x=10 if positive else 0)
+
+
+def against_panel(tasks: Sequence[Mapping[str, Any]], key: str) -> Panel:
+    """Every arm's test score against a knob of the dataset."""
+    marks = []
+    for task in sorted(tasks, key=lambda task: task["dataset"][key]):
+        x = task["dataset"][key]
+        for arm in task["arms"]:
+            if arm["test"]["mean"] is None:
+                continue
+            marks += [
+                Mark(arm["name"], "seed", x, run["test"], seed=run["seed"], task=task["name"])
+                for run in arm["evaluation"]
+                if run["test"] is not None
+            ]
+            (low, high), mean = arm["test"]["interval"], arm["test"]["mean"]
+            marks.append(Mark(arm["name"], "mean", x, mean, low, high, task=task["name"]))
+    positive = all(mark.x is not None and mark.x > 0 for mark in marks)
+    label = f"test {tasks[0]['metric']}"
+    return Panel("", "lines", key, label, marks, log_x=2 if positive else 0)

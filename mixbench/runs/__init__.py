@@ -1,0 +1,1 @@
+"""One run, from checked settings to its record."""

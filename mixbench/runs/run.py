@@ -1,0 +1,224 @@
+"""One run, from checked settings to its record."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import platform
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mixbench import __version__
+from mixbench.config.settings import Settings
+from mixbench.core.errors import CannotWrite, RunsFailed
+from mixbench.core.files import make_folder, write_bytes, write_json
+from mixbench.core.interruption import Watch, stopped_in_order
+from mixbench.core.memory import keep_freed_memory
+from mixbench.datasets.base import SPLITS, Split, overlap
+from mixbench.datasets.cache import generated
+from mixbench.loggers.dispatch import Telling, telling
+from mixbench.records.folder import RunFolder, redone
+from mixbench.records.identity import code_version, folder_of
+from mixbench.records.result import COMPLETED, DIVERGED, FAILED
+from mixbench.runs.build import Experiment
+from mixbench.runs.lock import locked, logging_to
+from mixbench.runs.recorder import CorruptCheckpoint, Recorder
+from mixbench.train.events import Callback, Diverged
+from mixbench.train.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+# Rows of the last split on which the trained mixers' signatures are evaluated.
+_EXAMINED_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run's result and where its record lies; `reused` if the record was there before."""
+
+    result: Mapping[str, Any]
+    folder: RunFolder
+    reused: bool
+
+
+def run(
+    settings: Settings,
+    callbacks: list[Callback],
+    hydra_files: Mapping[str, str] | None = None,
+    *,
+    wait: bool = True,
+    sweep: Path | None = None,
+) -> Outcome:
+    """Train, evaluate and leave a record; or return the record that there is.
+
+    A run that was interrupted goes on from its last checkpoint, bit for bit. Files that cannot be
+    trusted (cut short, overwritten) are named, set aside and made anew.
+
+    Args:
+        settings: From `config.check`.
+        callbacks: Progress displays.
+        hydra_files: What to put into the record's `.hydra` folder, text by file name.
+        wait: Where another process is at this run, wait for its record.
+        sweep: The folder of the sweep that the run belongs to, if to any.
+
+    Returns:
+        The outcome; a new one's `status` is `completed` or `diverged`.
+
+    Raises:
+        SettingError: A wrong setting; nothing is written.
+        Elsewhere: Another process is at this run, and `wait` is false.
+        Interrupted: It was told to stop; its checkpoint is on disk.
+        CannotWrite: The disk is full, or read-only.
+        Exception: What training raised, after a `failed` record was written.
+    """
+    experiment = Experiment(settings)
+    folder = folder_of(settings)
+    watch = Watch(sweep)
+    watch.check()
+    folder.create()
+    with locked(folder, wait), logging_to(folder.log), stopped_in_order():
+        folder.remove_leftovers()
+        earlier, problems = folder.examined()
+        for path, reason in problems:
+            _set_aside(folder, path, reason)
+        redo = redone(earlier, settings.rerun)
+        if earlier is not None and not redo:
+            return Outcome(earlier, folder, reused=True)
+        if redo:
+            for path in (folder.result, folder.checkpoint, folder.history):
+                path.unlink(missing_ok=True)
+        for name, text in (hydra_files or {}).items():
+            make_folder(folder.path / ".hydra")
+            write_bytes(folder.path / ".hydra" / name, text.encode())
+        recorder = Recorder(folder, settings.checkpoint_seconds, watch)
+        with telling(experiment.loggers, settings, folder, sweep) as teller:
+            try:
+                result = _run(experiment, folder, recorder, callbacks, teller)
+            except CorruptCheckpoint as error:
+                _set_aside(folder, folder.checkpoint, str(error))
+                recorder = Recorder(folder, settings.checkpoint_seconds, watch)
+                result = _run(Experiment(settings), folder, recorder, callbacks, teller)
+        if not settings.keep_checkpoint:
+            folder.checkpoint.unlink(missing_ok=True)
+        return Outcome(result, folder, reused=False)
+
+
+def _set_aside(folder: RunFolder, path: Path, reason: str) -> None:
+    aside = folder.set_aside(path)
+    if aside is not None:
+        log.warning("%s is set aside as %s: %s", path, aside.name, reason)
+        print(f"set aside, to be made anew: {path} ({reason})", flush=True)
+
+
+def _run(
+    experiment: Experiment,
+    folder: RunFolder,
+    recorder: Recorder,
+    callbacks: list[Callback],
+    teller: Telling,
+) -> dict[str, Any]:
+    settings = experiment.settings
+    torch.set_num_threads(settings.threads)
+    keep_freed_memory()
+    started = datetime.now(timezone.utc)
+    result: dict[str, Any] = {
+        "status": FAILED,
+        "reason": None,
+        "identity": folder.identity,
+        "code_version": code_version(settings),
+        "started": started.isoformat(timespec="seconds"),
+        "seed": settings.seed,
+        "device": settings.device,
+        "threads": settings.threads,
+        "dtype": settings.dtype,
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "versions": {
+            "mixbench": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "numpy", "numba", "hydra-core")},
+        },
+        "config": settings.identifying(),
+        **experiment.describe(),
+        "metrics": {},
+    }
+    clock = time.perf_counter()
+    try:
+        result |= experiment.costs()
+        result |= _train(experiment, recorder, [*callbacks, teller])
+    except (CorruptCheckpoint, CannotWrite, RunsFailed):
+        raise
+    except Diverged as error:
+        log.warning("diverged at %s", error)
+        result |= {"status": DIVERGED, "reason": str(error)}
+    except Exception as error:
+        log.error("failed:\n%s", traceback.format_exc())
+        result["reason"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        # An interruption leaves no result, so that the same command goes on from the checkpoint.
+        if result["status"] != FAILED or result["reason"] is not None:
+            total = time.perf_counter() - clock - teller.seconds
+            result["seconds"] = {"total": total, **result.get("seconds", {})}
+            write_json(folder.result, result)
+            log.info("%s, record in %s", result["status"], folder.path)
+    return result
+
+
+def _train(experiment: Experiment, recorder: Recorder, callbacks: list[Callback]) -> dict[str, Any]:
+    settings, dataset = experiment.settings, experiment.dataset
+    clock = time.perf_counter()
+    # A run that only chooses a configuration does not even make the test split.
+    splits = [split for split in SPLITS if settings.test or split != "test"]
+    rows = {split: generated(settings.dataset, dataset, split, settings.seed) for split in splits}
+    data_seconds = time.perf_counter() - clock
+    overlaps = {
+        f"{later}_in_{earlier}": overlap(rows[later], rows[earlier])
+        for earlier, later in itertools.combinations(splits, 2)
+    }
+    if any(overlaps.values()):
+        log.warning("the splits share rows: %s", overlaps)
+    trainer = Trainer(
+        model=experiment.model,
+        dataset=dataset,
+        rows=rows,
+        optimizer=experiment.optimizer,
+        seed=settings.seed,
+        steps=experiment.steps,
+        batch_size=settings.batch_size,
+        schedule=settings.schedule,
+        warmup=settings.warmup,
+        grad_clip=settings.grad_clip,
+        dtype=settings.dtype,
+        device=torch.device(settings.device),
+        compile=settings.compile,
+    )
+    recorder.resume(trainer)
+    trainer.train([recorder, *callbacks])
+    valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
+    last: Split = "test" if settings.test else "valid"
+    test = trainer.evaluate("test") if settings.test else {}
+    inputs, _ = trainer.tensors(last)
+    return {
+        "status": COMPLETED,
+        "metrics": {**valid, **test},
+        "chance": dataset.chance(rows[last]),
+        "n_cells": trainer.n_cells,
+        **experiment.examine(inputs[:_EXAMINED_ROWS]),
+        "epochs": trainer.epochs,
+        "steps": trainer.step,
+        "compiled": trainer.compiled,
+        "history_sha256": recorder.folder.history_digest(),
+        "overlap": overlaps,
+        "seconds": {"train": trainer.seconds, "data": data_seconds},
+        "tokens_per_second": trainer.rows_seen * dataset.seq_len / trainer.seconds,
+    }

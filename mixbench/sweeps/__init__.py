@@ -1,0 +1,1 @@
+"""Hydra sweepers: grids and planned comparisons."""
