@@ -14,8 +14,9 @@ from torch import Tensor
 
 from mixbench.cli import main as cli
 from mixbench.config.check import check
+from mixbench.config.compose import compose_config
 from mixbench.config.settings import Settings
-from mixbench.datasets import generated
+from mixbench.datasets import cache
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -51,7 +52,7 @@ def one_thread() -> None:
 @pytest.fixture(autouse=True)
 def no_splits_kept() -> None:
     """Tests change what datasets do."""
-    generated._splits.clear()
+    cache._splits.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +113,6 @@ def settings(tmp_path: Path) -> Callable[..., Settings]:
 
     def make(*overrides: str) -> Settings:
         texts = [*TINY, f"output_dir={tmp_path}/outputs", *overrides]
-        return check(cli.compose_config(texts), overrides)
+        return check(compose_config(texts), overrides)
 
     return make

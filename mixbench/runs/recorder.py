@@ -96,7 +96,7 @@ class Recorder(Callback):
         if last or time.perf_counter() - self._saved >= 50 * self._cost:
             self._save(trainer)
 
-    def _save(self, trainer: Trainer) -> None:
+    def _save(self, trainer: Training) -> None:
         started = time.perf_counter()
         buffer = io.BytesIO()
         torch.save({**trainer.state(), "history": self.history}, buffer)

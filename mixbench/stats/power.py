@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import special  # type: ignore[import-untyped]
 
 from mixbench.stats.rule import ALPHA, outcome_of, within_margin
 from mixbench.stats.summaries import (

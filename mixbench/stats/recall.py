@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy import special  # type: ignore[import-untyped]
 
 from mixbench.stats.summaries import Array
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from mixbench.config.choices import KINDS, choices
+from tests.config.test_conf import CONF, names
 from tests.conftest import run_command
-from tests.test_conf import CONF, names
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from mixbench.cli import main as cli
+from mixbench.cli import run
 from mixbench.core.errors import SettingError
 from tests.conftest import TINY, run_command
 
@@ -21,11 +21,11 @@ from tests.conftest import TINY, run_command
 def test_the_wrong_direction_is_refused(settings, dataset, direction, wanted):
     chosen = settings(f"dataset={dataset}")
     right = wanted.partition(" ")[0]
-    cli._check_direction(OmegaConf.create({"direction": right}), chosen)
-    cli._check_direction(OmegaConf.create({"direction": f"Direction.{right}"}), chosen)
-    cli._check_direction(OmegaConf.create({}), chosen)  # a sweeper that has no direction
+    run._check_direction(OmegaConf.create({"direction": right}), chosen)
+    run._check_direction(OmegaConf.create({"direction": f"Direction.{right}"}), chosen)
+    run._check_direction(OmegaConf.create({}), chosen)  # a sweeper that has no direction
     with pytest.raises(SettingError, match=f"expected {wanted}, got {direction}"):
-        cli._check_direction(OmegaConf.create({"direction": direction}), chosen)
+        run._check_direction(OmegaConf.create({"direction": direction}), chosen)
 
 
 @pytest.mark.parametrize(("higher", "worst"), [(True, -math.inf), (False, math.inf)])
@@ -33,10 +33,10 @@ def test_a_diverged_run_scores_worst(capfd, higher, worst):
     result = {
         "status": "diverged", "reason": "step 3", "higher_is_better": higher, "metric": "accuracy"
     }  # fmt: skip
-    assert cli._told(result, ["lr=1e6"]) == worst
+    assert run._told(result, ["lr=1e6"]) == worst
     assert capfd.readouterr().out == "lr=1e6  diverged: step 3\n"
     done = {**result, "status": "completed", "metrics": {"valid/accuracy": 0.25}}
-    assert cli._told(done, ["lr=1"]) == 0.25
+    assert run._told(done, ["lr=1"]) == 0.25
 
 
 def test_a_search_ends_with_the_best_and_goes_on_after_a_diverged_run(tmp_path, monkeypatch):

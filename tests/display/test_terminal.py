@@ -14,8 +14,8 @@ from rich.console import Console
 
 from mixbench.cli import main as cli
 from mixbench.display import progress
+from tests.config.test_conf import names
 from tests.conftest import run_command
-from tests.test_conf import names
 
 SCRIPT = """
 set -e

@@ -26,9 +26,10 @@ from mixbench import stats
 from mixbench.cli import main as cli
 from mixbench.config.check import check
 from mixbench.config.comparison_schema import ComparisonSchema
+from mixbench.config.compose import compose_config
 from mixbench.config.settings import Settings
 from mixbench.core.errors import SettingError
-from mixbench.launch import base as launchers
+from mixbench.launch import slurm
 from mixbench.runs.build import Experiment, build_dataset
 from mixbench.runs.run import _EXAMINED_ROWS
 from mixbench.sweeps.base import CheckedSweeper
@@ -202,7 +203,7 @@ def compose_all(overrides: list[str]) -> None:
     parsed = OverridesParser.create().parse_overrides(overrides)
     (jobs,) = BasicSweeper.split_arguments(parsed, None)
     for job in jobs:
-        check(cli.compose_config(list(job)), list(job))
+        check(compose_config(list(job)), list(job))
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("COLUMNS", "100")
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in launchers._COMMANDS:  # only looked for: nothing is launched
+    for name in slurm._COMMANDS:  # only looked for: nothing is launched
         (programs / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     return tmp_path
@@ -280,9 +281,9 @@ def test_a_missing_extra_is_no_mistake_of_a_page(folder, dry, monkeypatch):
 
         return run
 
-    monkeypatch.setattr("tests.test_docs.run_command", lacking("parallel"))
+    monkeypatch.setattr("tests.docs.test_docs.run_command", lacking("parallel"))
     assert dry(Command(["x=y"])) > MOST_TOKENS
-    monkeypatch.setattr("tests.test_docs.run_command", lacking("paralel"))
+    monkeypatch.setattr("tests.docs.test_docs.run_command", lacking("paralel"))
     with pytest.raises(AssertionError, match="expected y"):
         dry(Command(["x=y"]))
 

@@ -18,7 +18,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from mixbench.core.overrides import flat
-from tests.test_conf import CONF
+from tests.config.test_conf import CONF
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "configuration.md"

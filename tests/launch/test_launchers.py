@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 
 from mixbench.cli import main as cli
 from mixbench.config.check import check
+from mixbench.config.compose import compose_config
 from mixbench.core.errors import (
     CannotWrite,
     Elsewhere,
@@ -33,6 +34,8 @@ from mixbench.core.errors import (
     WorkerLost,
 )
 from mixbench.launch import base as launchers
+from mixbench.launch import slurm as slurm_launcher
+from mixbench.launch import submitted
 from mixbench.launch.slurm import SubmititSlurm
 from mixbench.records.folder import RunFolder
 from mixbench.sweeps.grid import GridSweeper
@@ -111,7 +114,7 @@ MISTAKES = [
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, capfd, arguments, key, says):
     monkeypatch.chdir(tmp_path)
     installed(monkeypatch)
-    monkeypatch.setattr(launchers.shutil, "which", lambda name: None)
+    monkeypatch.setattr(slurm_launcher.shutil, "which", lambda name: None)
     assert run_command("-m", *TINY, "seed=1,2", *arguments) == 2
     out, err = capfd.readouterr()
     (line,) = (out + err).splitlines()
@@ -143,11 +146,11 @@ def test_a_machine_without_a_gpu_hands_runs_to_one_that_has_one(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    cfg = cli.compose_config(["device=cuda"])
+    cfg = compose_config(["device=cuda"])
     assert check(cfg, elsewhere=True).device == "cuda"
     with pytest.raises(SettingError, match="sees no CUDA device"):
         check(cfg)
-    assert check(cli.compose_config([]), elsewhere=True).device == "cpu"  # auto is decided here
+    assert check(compose_config([]), elsewhere=True).device == "cpu"  # auto is decided here
 
 
 @pytest.mark.parametrize(
@@ -226,9 +229,10 @@ class Slurm:
         self.stop = False
         monkeypatch.setattr(self.launcher, "stopping", lambda: self.stop)
         monkeypatch.setattr(self.launcher, "_executor", lambda: self)
-        monkeypatch.setattr(launchers.subprocess, "run", self.run)
-        for name in ("_LOOK", "_ASK", "_ASK_STOPPING"):
-            monkeypatch.setattr(launchers, f"{name}_SECONDS", 0.0)
+        monkeypatch.setattr(slurm_launcher.subprocess, "run", self.run)
+        monkeypatch.setattr(submitted, "POLL_SECONDS", 0.0)
+        for name in ("_ASK", "_ASK_STOPPING"):
+            monkeypatch.setattr(slurm_launcher, f"{name}_SECONDS", 0.0)
         self.folder = folder
 
     def run(self, command, **options):
@@ -297,7 +301,7 @@ def test_a_lost_job_costs_no_other(tmp_path, monkeypatch):
             slurm.answers["7_1"] = [done()]
         return ask(command, **options)
 
-    monkeypatch.setattr(launchers.subprocess, "run", run)
+    monkeypatch.setattr(slurm_launcher.subprocess, "run", run)
     first, second = slurm.launcher.launch([["seed=1"], ["seed=2"]], 3)
     assert second.status == JobStatus.COMPLETED
     assert isinstance(first._return_value, WorkerLost)
@@ -354,7 +358,7 @@ def test_a_run_longer_than_its_job_goes_on_in_another(tmp_path, monkeypatch):
 def test_a_sweep_that_stops_takes_back_what_has_not_started(tmp_path, monkeypatch):
     slurm = Slurm(monkeypatch, tmp_path, {"7_0": RUNNING, "7_1": PENDING})
     slurm.stop = True
-    monkeypatch.setattr(launchers, "_ARRAY", 2)
+    monkeypatch.setattr(slurm_launcher, "_ARRAY", 2)
     submit = slurm.map_array
 
     def map_array(*arguments):  # told to stop while it submits
@@ -384,7 +388,7 @@ def test_why_jobs_wait_is_said_once(tmp_path, monkeypatch, capfd):
             slurm.answers["7_0"] = [done()]
         return ask(command, **options)
 
-    monkeypatch.setattr(launchers.subprocess, "run", run)
+    monkeypatch.setattr(slurm_launcher.subprocess, "run", run)
     slurm.launcher.launch([["seed=1"]], 0)
     assert capfd.readouterr().out == (
         "jobs wait in SLURM's queue: PartitionTimeLimit\n"

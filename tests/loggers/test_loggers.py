@@ -22,11 +22,11 @@ from mixbench.records.folder import read_history
 from mixbench.records.identity import folder_of, identity_of
 from mixbench.runs.build import Experiment
 from mixbench.runs.run import run
+from tests.config.test_conf import names
 from tests.conftest import TINY, run_command
 from tests.runs.test_run import Listener, comparable, flat, interrupt
 from tests.support.fake_logger import Told
 from tests.sweeps.test_comparison import call
-from tests.test_conf import names
 
 LOGGERS = [name for name in names("logger") if name != "none"]
 

@@ -296,11 +296,11 @@ def break_spiderweb_gate(monkeypatch):
 
 
 def break_lattice_credit(monkeypatch):
-    from mixbench.ops import lattice_rule as ops
+    from mixbench.ops.lattice_rule import lattice_rule as rule
 
     monkeypatch.setattr(
         "mixbench.mixers.lattice.lattice_rule",
-        lambda wa, ra, q, k, v, a, b, *o: ops.lattice_rule(wa, ra, q, k, v, a**0.5, b, *o),
+        lambda wa, ra, q, k, v, a, b, *o: rule(wa, ra, q, k, v, a**0.5, b, *o),
     )
     return make("lattice"), "credit falls as the product of the gates"
 
@@ -313,11 +313,11 @@ def break_lattice_growth(monkeypatch):
 
 
 def break_one_cell(monkeypatch):
-    from mixbench.ops import gated_delta_rule as ops
+    from mixbench.ops.gated_delta_rule import gated_delta_rule as rule
 
     monkeypatch.setattr(
         "mixbench.mixers.lattice.gated_delta_rule",
-        lambda q, k, v, a, b: ops.gated_delta_rule(q, k, v, a, 0.9 * b),
+        lambda q, k, v, a, b: rule(q, k, v, a, 0.9 * b),
     )
     return make("lattice"), "capped at one cell it is Gated DeltaNet"
 

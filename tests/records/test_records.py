@@ -8,7 +8,7 @@ import pytest
 
 from mixbench.core.files import write_bytes
 from mixbench.records import folder as records
-from mixbench.records import sources
+from mixbench.records import identity, sources
 from mixbench.records.folder import RunFolder
 from mixbench.records.identity import code_version, identity_of
 from mixbench.records.sources import source_files
@@ -103,13 +103,13 @@ def test_dependencies_that_are_installed_do_not_count(tmp_path, monkeypatch):
 def test_our_own_code_counts_but_for_what_only_shows_it(settings, tmp_path, monkeypatch):
     folder = tmp_path / "mixbench"
     (folder / "report").mkdir(parents=True)
-    monkeypatch.setattr(records, "_PACKAGE", folder)
+    monkeypatch.setattr(identity, "_PACKAGE", folder)
     seen = []
     for path in ("training.py", "report/html.py", "training.py"):
         (folder / path).write_text(f"# {len(seen)}\n")
-        records._own_digest.cache_clear()
+        identity._own_digest.cache_clear()
         seen.append(code_version(settings()))
-    records._own_digest.cache_clear()
+    identity._own_digest.cache_clear()
     assert seen[0] == seen[1] != seen[2]
 
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from filelock import FileLock
 
-import mixbench.runs.run as experiment_module
+import mixbench.runs.run as run_module
 from mixbench.core.errors import CannotWrite, Elsewhere
-from mixbench.datasets import generated
+from mixbench.datasets import cache
 from mixbench.datasets.base import SPLITS
 from mixbench.datasets.mqar import MQAR
 from mixbench.display.run_tables import run_table
@@ -23,6 +23,7 @@ from mixbench.mixers.attention import Attention
 from mixbench.records.folder import read_history
 from mixbench.records.identity import folder_of, identity_of
 from mixbench.records.result import FAILED
+from mixbench.runs import recorder
 from mixbench.runs.build import Experiment
 from mixbench.runs.run import run
 from mixbench.train.trainer import Trainer
@@ -110,12 +111,9 @@ def test_a_run_leaves_a_whole_record(settings):
 def test_the_result_is_written_last(settings, monkeypatch):
     """Whatever is on disk when result.json appears is all there will be."""
     written = []
-    write_bytes = experiment_module.write_bytes
-    monkeypatch.setattr(
-        experiment_module, "write_bytes", lambda p, c: (written.append(p.name), write_bytes(p, c))
-    )
-    monkeypatch.setattr(experiment_module, "write_history", lambda p, rows: written.append(p.name))
-    monkeypatch.setattr(experiment_module, "write_json", lambda p, c: written.append(p.name))
+    monkeypatch.setattr(recorder, "write_bytes", lambda p, c: written.append(p.name))
+    monkeypatch.setattr(recorder, "write_history", lambda p, rows: written.append(p.name))
+    monkeypatch.setattr(run_module, "write_json", lambda p, c: written.append(p.name))
     run(settings("epochs=2"), [])
     assert written == ["history.csv", "checkpoint.pt"] * 2 + ["result.json"]
 
@@ -509,12 +507,12 @@ def test_splits_are_made_once_a_process_for_a_dataset_and_seed(settings, monkeyp
 
 def test_kept_splits_stay_within_their_bytes(monkeypatch):
     task = MQAR(vocab_size=64, seq_len=32, num_pairs=4, num_train=100, num_valid=10, num_test=10)
-    one = generated.generated({"a": 1}, task, "train", 0)
-    monkeypatch.setattr(generated, "MOST_BYTES", 2 * (one.inputs.nbytes + one.targets.nbytes))
+    one = cache.generated({"a": 1}, task, "train", 0)
+    monkeypatch.setattr(cache, "MOST_BYTES", 2 * (one.inputs.nbytes + one.targets.nbytes))
     for seed in range(1, 5):
-        generated.generated({"a": 1}, task, "train", seed)
-    assert [json.loads(key)[2] for key in generated._splits] == [3, 4]
-    assert generated.generated({"a": 1}, task, "train", 4) is generated.generated(
+        cache.generated({"a": 1}, task, "train", seed)
+    assert [json.loads(key)[2] for key in cache._splits] == [3, 4]
+    assert cache.generated({"a": 1}, task, "train", 4) is cache.generated(
         {"a": 1}, task, "train", 4
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mixbench.datasets import generated
+from mixbench.datasets import cache
 from mixbench.records import folder as records
 from tests.conftest import run_command
 from tests.support import fake_task
@@ -180,7 +180,7 @@ def test_the_same_command_runs_nothing_again(known, monkeypatch):
 def test_permuted_test_labels_change_no_choice(tmp_path, monkeypatch):
     assert call(tmp_path / "as_is", "sweep=small", "epochs=2") == 0
     monkeypatch.setattr(fake_task.FirstToken, "permute_test", True)
-    generated._splits.clear()  # made before
+    cache._splits.clear()  # made before
     assert call(tmp_path / "permuted", "sweep=small", "epochs=2") == 0
     (study,) = json.loads((sweep_of(tmp_path / "as_is") / "report.json").read_text())["studies"]
     (other,) = json.loads((sweep_of(tmp_path / "permuted") / "report.json").read_text())["studies"]
