@@ -95,7 +95,7 @@ def mixbench(tmp_path: Path) -> Command:
 
     def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "mixbench.cli.main", *arguments],
+            [sys.executable, "-m", "mixbench", *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,

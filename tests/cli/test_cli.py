@@ -220,9 +220,7 @@ def test_a_yaml_that_does_not_compose_is_one_line(call, tmp_path, content, key, 
 
 @pytest.mark.parametrize("arguments", ["list", "data dataset=mqar", "steps=2 mixer=attention"])
 def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path, arguments):
-    command = (
-        f"{sys.executable} -m mixbench.cli.main {arguments} | head -1; exit ${{PIPESTATUS[0]}}"
-    )
+    command = f"{sys.executable} -m mixbench {arguments} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -233,7 +231,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path, arguments):
 def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "mixbench.cli.main", "list"],
+            [sys.executable, "-m", "mixbench", "list"],
             cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1

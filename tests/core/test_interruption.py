@@ -29,7 +29,7 @@ LONG = ("mixer=attention", *TINY[1:], "epochs=120", "checkpoint_seconds=1000")
 
 def start(folder: Path, *arguments: str, start_new_session: bool = False) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "mixbench.cli.main", *arguments],
+        [sys.executable, "-m", "mixbench", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -73,7 +73,7 @@ def test_bash_completes(tmp_path, line, expected):
     """As a shell does it: install the function, give it a line, read what it would offer."""
     path = tmp_path / "bin"
     path.mkdir()
-    (path / "mixbench").write_text(f'#!/bin/sh\nexec {sys.executable} -m mixbench.cli.main "$@"\n')
+    (path / "mixbench").write_text(f'#!/bin/sh\nexec {sys.executable} -m mixbench "$@"\n')
     (path / "mixbench").chmod(0o755)
     done = subprocess.run(
         ["bash", "-c", SCRIPT.format(line=line)], cwd=tmp_path, capture_output=True, text=True,
@@ -105,7 +105,7 @@ def test_colours_where_they_are_wanted(mixbench):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
-    line = f"{sys.executable} -m mixbench.cli.main list | head -n 1"
+    line = f"{sys.executable} -m mixbench list | head -n 1"
     done = subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )

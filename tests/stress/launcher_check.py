@@ -66,7 +66,7 @@ class Check:
                 *(
                     sys.executable,
                     "-m",
-                    "mixbench.cli.main",
+                    "mixbench",
                     "--config-dir",
                     "conf",
                     f"sweep={sweep}",

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
         "import sys; from pathlib import Path; from mixbench.records.folder import RunFolder;"
         "assert not any(RunFolder.at(p).claimed() for p in Path(sys.argv[1]).iterdir())"
     )
-    command = [sys.executable, "-m", "mixbench.cli.main"]
+    command = [sys.executable, "-m", "mixbench"]
     parts = [
         _measured("plan: sweep.preview=true", [*command, *sweep, "sweep.preview=true"], out),
         _measured("start again: all runs skipped, report made", [*command, *sweep], out),

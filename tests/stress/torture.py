@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     given = _parse(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
     random.seed(given.seed)
-    command = [sys.executable, "-m", "mixbench.cli.main", *(given.overrides or COMPARISON)]
+    command = [sys.executable, "-m", "mixbench", *(given.overrides or COMPARISON)]
     started = time.perf_counter()
     whole = given.out / "undisturbed"
     subprocess.run([*command, f"output_dir={whole}"], check=True, stdout=subprocess.DEVNULL)
