@@ -16,7 +16,7 @@ TINY = ("steps=1", "batch_size=4", "dataset.num_train=4", "dataset.num_valid=4",
         "dataset.num_test=4", "model.d_model=8")  # fmt: skip
 
 MODULE = '''
-from mixbench.mixers.mixer import Mixer
+from mixbench.mixers.base import Mixer
 
 
 class Scale(Mixer):
@@ -150,7 +150,7 @@ def test_located_finds_without_importing(tmp_path, monkeypatch):
 def test_commands_that_compose_know_installed_packages(site):
     """What our commands compose comes from the same search path."""
     code = (
-        "from mixbench.cli.main import compose_config as c;print(c(['mixer=scale']).mixer._target_)"
+        "from mixbench.config.compose import compose_config as c;print(c(['mixer=scale']).mixer._target_)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,

@@ -15,7 +15,7 @@ from mixbench.records.sources import source_files
 from tests.support.records import fabricate
 
 MIXER = """
-from mixbench.mixers.mixer import Mixer
+from mixbench.mixers.base import Mixer
 
 
 class Scale(Mixer):
