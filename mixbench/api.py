@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mixbench.datasets.base import IGNORE as IGNORE
     from mixbench.datasets.base import SPLITS as SPLITS
     from mixbench.datasets.base import Dataset as Dataset
-    from mixbench.datasets.base import Rows as Rows
-    from mixbench.datasets.base import Split as Split
+    from mixbench.datasets.base import Examples as Examples
+    from mixbench.datasets.base import SplitName as SplitName
     from mixbench.datasets.base import overlap as overlap
     from mixbench.mixers.base import Mixer as Mixer
     from mixbench.mixers.base import head_width as head_width
@@ -41,8 +41,8 @@ _HOMES = {
         "IGNORE",
         "SPLITS",
         "Dataset",
-        "Rows",
-        "Split",
+        "Examples",
+        "SplitName",
         "overlap",
     ),
     "mixbench.mixers.base": (

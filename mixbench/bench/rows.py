@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mixbench.core import seeds
 from mixbench.core.timing import Timing, interleaved, peak_memory
-from mixbench.models.measure import counted_flops
+from mixbench.models.measure import measured_flops
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def compared_rows(
             peak = peak_memory(wrapped[name])
             tokens = batch * size
             row = one_row(part, name, what, size, timing, "tokens", tokens, ratios, peak, batch)
-            flops = counted_flops(wrapped[name]) if what == "forward" else None
+            flops = measured_flops(wrapped[name]) if what == "forward" else None
             yield replace(row, flops=flops)
 
 

@@ -14,20 +14,20 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, jvp, vmap
 
-from mixbench.checks.subject import Failed, Skipped, Subject, distance, inputs
+from mixbench.checks.subject import Failed, MixerUnderTest, Skipped, distance, inputs
 from mixbench.mixers.claims import UNEVALUATED
 from mixbench.models.signature import evaluate, summarise
 
 
-def save_and_load(subject: Subject) -> str:
+def save_and_load(mixer_under_test: MixerUnderTest) -> str:
     """A new mixer that loads another one's `state_dict` gives its outputs, to the bit."""
-    mixer = subject.mixer(torch.float32)
-    other = subject.mixer(torch.float32, seed=1)
+    mixer = mixer_under_test.mixer(torch.float32)
+    other = mixer_under_test.mixer(torch.float32, seed=1)
     file = io.BytesIO()
     torch.save(mixer.state_dict(), file)
     file.seek(0)
     other.load_state_dict(torch.load(file, weights_only=True))
-    x = inputs(mixer, 2, subject.length(33), torch.float32)
+    x = inputs(mixer, 2, mixer_under_test.length(33), torch.float32)
     with torch.no_grad():
         expected, found = mixer(x), other(x)
     if not torch.equal(found, expected):
@@ -38,11 +38,11 @@ def save_and_load(subject: Subject) -> str:
     return "equal to the bit"
 
 
-def signature(subject: Subject) -> str:
+def signature(mixer_under_test: MixerUnderTest) -> str:
     """The signature can be evaluated, fits a record, and leaves the mixer as it is."""
-    mixer = subject.mixer(torch.float32, shaken=False)
+    mixer = mixer_under_test.mixer(torch.float32, perturbed=False)
     before = copy.deepcopy(mixer.state_dict())
-    x = inputs(mixer, 4, subject.length(33), torch.float32)
+    x = inputs(mixer, 4, mixer_under_test.length(33), torch.float32)
     checks = evaluate(mixer, x)
     if not checks:
         raise Skipped("it states nothing about itself")
@@ -66,12 +66,12 @@ def signature(subject: Subject) -> str:
     return f"{summary['held']} of {summary['of']} hold, untrained{failing}"
 
 
-def torch_compile(subject: Subject) -> str:
+def torch_compile(mixer_under_test: MixerUnderTest) -> str:
     """torch.compile traces it, forward and backward, and gives the same outputs."""
     from torch._dynamo.backends.registry import lookup_backend  # seconds to import
 
-    mixer = subject.mixer(torch.float32, guarded=False)
-    x = inputs(mixer, 2, subject.length(32), torch.float32)
+    mixer = mixer_under_test.mixer(torch.float32, copy_inputs=False)
+    x = inputs(mixer, 2, mixer_under_test.length(32), torch.float32)
     with torch.no_grad():
         expected = mixer(x)
     graphs = 0
@@ -102,11 +102,11 @@ def torch_compile(subject: Subject) -> str:
     return "in one graph" if graphs == 1 else f"in {graphs} graphs, with breaks between"
 
 
-def torch_func(subject: Subject) -> str:
+def torch_func(mixer_under_test: MixerUnderTest) -> str:
     """torch.func's grad, vmap and jvp work on it."""
-    mixer = subject.mixer(torch.float32, guarded=False)
+    mixer = mixer_under_test.mixer(torch.float32, copy_inputs=False)
     values = {name: p.detach() for name, p in mixer.named_parameters()}
-    x = inputs(mixer, 2, subject.length(9), torch.float32)
+    x = inputs(mixer, 2, mixer_under_test.length(9), torch.float32)
 
     def apply(values: dict[str, Tensor], row: Tensor) -> Tensor:
         return functional_call(mixer, values, (row[None],))[0]

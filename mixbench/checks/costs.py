@@ -7,10 +7,10 @@ from functools import partial
 
 import torch
 
-from mixbench.checks.subject import Failed, Skipped, Subject, inputs
+from mixbench.checks.subject import Failed, MixerUnderTest, Skipped, inputs
 from mixbench.core.timing import interleaved, peak_memory
 from mixbench.mixers.base import Mixer
-from mixbench.models.measure import counted_flops
+from mixbench.models.measure import measured_flops
 
 _LENGTHS = (256, 512, 1024, 2048, 4096)
 
@@ -19,22 +19,22 @@ _LENGTHS = (256, 512, 1024, 2048, 4096)
 _LONG = 0.2
 
 
-def parameters(subject: Subject) -> str:
+def parameters(mixer_under_test: MixerUnderTest) -> str:
     """How many parameters it has, of which none is left out of training."""
-    mixer = subject.mixer()
+    mixer = mixer_under_test.mixer()
     frozen = [name for name, p in mixer.named_parameters() if not p.requires_grad]
     if frozen:
         raise Failed(f"no gradient is asked for {', '.join(frozen)}", "requires_grad; a buffer?")
     return f"{sum(p.numel() for p in mixer.parameters()):,} at d_model {mixer.d_model}"
 
 
-def operations(subject: Subject) -> str:
+def operations(mixer_under_test: MixerUnderTest) -> str:
     """`operations(T)` does not claim less than half of the matrix products that PyTorch counts."""
-    mixer = subject.mixer(torch.float32)
+    mixer = mixer_under_test.mixer(torch.float32)
     said = []
-    for T in sorted({subject.length(32), subject.length(128)}):
+    for T in sorted({mixer_under_test.length(32), mixer_under_test.length(128)}):
         claimed = mixer.operations(T)
-        counted = counted_flops(mixer, inputs(mixer, 1, T, torch.float32)) / T
+        counted = measured_flops(mixer, inputs(mixer, 1, T, torch.float32)) / T
         if claimed is None:
             raise Skipped(f"operations says nothing; PyTorch counts {counted:,.0f} FLOPs a token")
         numbers = claimed.as_tuple()
@@ -52,9 +52,9 @@ def operations(subject: Subject) -> str:
     return "; ".join(said)
 
 
-def growth(subject: Subject) -> str:
+def growth(mixer_under_test: MixerUnderTest) -> str:
     """How time, memory and state grow with T: exponents from T 256 on, one row."""
-    mixer = subject.mixer(torch.float32)
+    mixer = mixer_under_test.mixer(torch.float32)
     seconds: dict[int, float] = {}
     memory: dict[int, int | None] = {}
     for T in _LENGTHS:

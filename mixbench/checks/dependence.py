@@ -9,8 +9,8 @@ from torch import Tensor
 
 from mixbench.checks.subject import (
     Failed,
+    MixerUnderTest,
     Skipped,
-    Subject,
     distance,
     inputs,
     largest,
@@ -28,10 +28,10 @@ _LEAK = (
 )
 
 
-def causality(subject: Subject) -> str:
+def causality(mixer_under_test: MixerUnderTest) -> str:
     """Outputs before t stay as they are when the input at t changes (float64, 1e-12)."""
-    mixer = subject.causal()
-    for T in sorted({subject.length(33), subject.length(130)}):
+    mixer = mixer_under_test.causal()
+    for T in sorted({mixer_under_test.length(33), mixer_under_test.length(130)}):
         x = inputs(mixer, 1, T)
         with torch.no_grad():
             y = mixer(x)
@@ -48,10 +48,10 @@ def causality(subject: Subject) -> str:
     return f"no output moves before its input, T {T}"
 
 
-def causality_by_gradient(subject: Subject) -> str:
+def causality_by_gradient(mixer_under_test: MixerUnderTest) -> str:
     """The gradient of the output at t with respect to later inputs is zero."""
-    mixer = subject.causal()
-    T = subject.length(33)
+    mixer = mixer_under_test.causal()
+    T = mixer_under_test.length(33)
     for t, gradient in _gradients(mixer, T, range(T - 1)):
         leaks = (~(gradient[t + 1 :] <= _ALLOWED)).nonzero()
         if len(leaks):
@@ -64,10 +64,10 @@ def causality_by_gradient(subject: Subject) -> str:
     return f"no gradient to later inputs, T {T}"
 
 
-def prefix(subject: Subject) -> str:
+def prefix(mixer_under_test: MixerUnderTest) -> str:
     """A prefix alone has the outputs that it has within a longer sequence."""
-    mixer = subject.causal()
-    T = subject.length(130)
+    mixer = mixer_under_test.causal()
+    T = mixer_under_test.length(130)
     x = inputs(mixer, 1, T)
     with torch.no_grad():
         whole = mixer(x)
@@ -81,10 +81,10 @@ def prefix(subject: Subject) -> str:
     return f"equal to 1e-10, T {T}"
 
 
-def batch_independence(subject: Subject) -> str:
+def batch_independence(mixer_under_test: MixerUnderTest) -> str:
     """A row's output depends on no other row."""
-    mixer = subject.mixer()
-    T = subject.length(33)
+    mixer = mixer_under_test.mixer()
+    T = mixer_under_test.length(33)
     look = "reductions over axis 0, batch statistics, and views that swap batch and time"
     x = inputs(mixer, 3, T)
     with torch.no_grad():
@@ -106,13 +106,13 @@ def batch_independence(subject: Subject) -> str:
     return "rows alone equal rows together"
 
 
-def determinism(subject: Subject) -> str:
+def determinism(mixer_under_test: MixerUnderTest) -> str:
     """The same input has the same output to the bit, whatever was drawn or seen before."""
-    mixer = subject.mixer(torch.float32)
-    x = inputs(mixer, 2, subject.length(33), torch.float32)
+    mixer = mixer_under_test.mixer(torch.float32)
+    x = inputs(mixer, 2, mixer_under_test.length(33), torch.float32)
     with torch.no_grad():
         first = mixer(x)
-        mixer(inputs(mixer, 3, subject.length(17), torch.float32, seed=1))
+        mixer(inputs(mixer, 3, mixer_under_test.length(17), torch.float32, seed=1))
         with seeds.torch_stream(1, "checks", "other numbers"):
             second = mixer(x)
     if not torch.equal(first, second):
@@ -123,11 +123,11 @@ def determinism(subject: Subject) -> str:
     return "equal to the bit"
 
 
-def reach(subject: Subject) -> str:
+def receptive_field(mixer_under_test: MixerUnderTest) -> str:
     """No output depends on inputs beyond the declared receptive field."""
-    mixer = subject.mixer()
+    mixer = mixer_under_test.mixer()
     field = mixer.receptive_field()
-    T = subject.length(65)
+    T = mixer_under_test.length(65)
     middle = T - 1 if mixer.causal else T // 2
     ((_, gradient),) = _gradients(mixer, T, [middle])
     seen = (gradient > 1e-14 * max(1e-30, largest(gradient))).nonzero()[:, 0]
@@ -141,13 +141,13 @@ def reach(subject: Subject) -> str:
     return f"{len(seen)} of {T} inputs, {observed} tokens away at most; {said}"
 
 
-def symmetries(subject: Subject) -> str:
+def symmetries(mixer_under_test: MixerUnderTest) -> str:
     """The declared symmetries hold: permutation, reversal, translation."""
-    mixer = subject.mixer()
+    mixer = mixer_under_test.mixer()
     declared = sorted(mixer.symmetries())
     if not declared:
         raise Skipped("it declares none")
-    T = subject.length(65)
+    T = mixer_under_test.length(65)
     x = inputs(mixer, 2, T)
     look = "what depends on the position: positions, convolutions, masks; or symmetries()"
     with torch.no_grad():

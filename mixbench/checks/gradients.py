@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mixbench.checks.subject import (
     Failed,
-    Subject,
+    MixerUnderTest,
     gradients_of,
     inputs,
     largest,
@@ -23,11 +23,11 @@ from mixbench.mixers.base import Mixer
 _NOTHING = 1e-12
 
 
-def gradients_arrive(subject: Subject) -> str:
+def gradients_arrive(mixer_under_test: MixerUnderTest) -> str:
     """Every parameter and the input get a finite gradient, at the latest after one step."""
-    mixer = subject.mixer(shaken=False)
+    mixer = mixer_under_test.mixer(perturbed=False)
     known = set(mixer.exceptions())
-    x = inputs(mixer, 4, subject.seq_len)
+    x = inputs(mixer, 4, mixer_under_test.seq_len)
     first = _silent(mixer, x)
     with torch.no_grad():
         for parameter in mixer.parameters():
@@ -50,10 +50,10 @@ def gradients_arrive(subject: Subject) -> str:
     return "; ".join(["all finite", *notes])
 
 
-def finite_differences(subject: Subject) -> str:
+def finite_differences(mixer_under_test: MixerUnderTest) -> str:
     """Gradients equal central differences in float64, for the input and every parameter."""
-    mixer = subject.mixer()
-    T = subject.length(9)
+    mixer = mixer_under_test.mixer()
+    T = mixer_under_test.length(9)
     x = inputs(mixer, 2, T)
     tensors = {"the input": x, **trained_parameters(mixer)}
     with torch.no_grad():

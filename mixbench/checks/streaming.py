@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixbench.checks.subject import Failed, Skipped, Subject, distance, inputs
+from mixbench.checks.subject import Failed, MixerUnderTest, Skipped, distance, inputs
 from mixbench.mixers.base import Mixer
-from mixbench.models.measure import held
+from mixbench.models.measure import count_elements
 
 
-def streaming(subject: Subject) -> str:
+def streaming(mixer_under_test: MixerUnderTest) -> str:
     """Token by token, a causal mixer gives what it gives in parallel."""
-    mixer = subject.causal()
-    T = subject.length(130)
+    mixer = mixer_under_test.causal()
+    T = mixer_under_test.length(130)
     x = inputs(mixer, 2, T)
     with torch.no_grad():
         whole = mixer(x)
@@ -26,10 +26,10 @@ def streaming(subject: Subject) -> str:
     return f"equal to 1e-9, T {T}"
 
 
-def streaming_from_every_split(subject: Subject) -> str:
+def streaming_from_every_split(mixer_under_test: MixerUnderTest) -> str:
     """A stream that stops anywhere goes on from its state, more than once."""
-    mixer = subject.causal()
-    T = subject.length(17)
+    mixer = mixer_under_test.causal()
+    T = mixer_under_test.length(17)
     x = inputs(mixer, 2, T)
     with torch.no_grad():
         whole = mixer(x)
@@ -44,17 +44,17 @@ def streaming_from_every_split(subject: Subject) -> str:
     return f"from each of {T} states"
 
 
-def state_size(subject: Subject) -> str:
+def state_size(mixer_under_test: MixerUnderTest) -> str:
     """`state_size(T)` is what the streaming form holds after T tokens."""
-    mixer = subject.causal()
-    T = subject.length(65)
+    mixer = mixer_under_test.causal()
+    T = mixer_under_test.length(65)
     x = inputs(mixer, 1, T)
     said = mixer.state_size(T)
     with torch.no_grad():
         state = _start(mixer, 1)
         for t in range(T):
             _, state = mixer.step(x[:, t], state)
-            claimed, found = mixer.state_size(t + 1), held(state)
+            claimed, found = mixer.state_size(t + 1), count_elements(state)
             if claimed is None:
                 continue
             if found > claimed or (found < claimed and not mixer.state_size_is_bound):
@@ -63,9 +63,11 @@ def state_size(subject: Subject) -> str:
                     "what init_state and step keep: every tensor counts, once a sequence",
                 )
     if said is None:
-        raise Skipped(f"state_size says nothing; {held(state):,} numbers are held after {T} tokens")
+        raise Skipped(
+            f"state_size says nothing; {count_elements(state):,} numbers are held after {T} tokens"
+        )
     bound = "of at most " if mixer.state_size_is_bound else "= "
-    return f"{held(state):,} {bound}{said:,} after {T} tokens"
+    return f"{count_elements(state):,} {bound}{said:,} after {T} tokens"
 
 
 def _start(mixer: Mixer, batch: int) -> Any:

@@ -20,16 +20,16 @@ class Failed(AssertionError):
 
     Args:
         reason: What was seen, with numbers and positions.
-        look: What to look at.
+        hint: What to look at.
     """
 
-    def __init__(self, reason: str, look: str) -> None:
-        super().__init__(reason, look)
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason, hint)
         self.reason = reason
-        self.look = look
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.reason}; look at: {self.look}"
+        return f"{self.reason}; look at: {self.hint}"
 
 
 class Skipped(Exception):
@@ -37,7 +37,7 @@ class Skipped(Exception):
 
 
 @dataclass(frozen=True)
-class Subject:
+class MixerUnderTest:
     """A mixer on trial, made anew for every check.
 
     Attributes:
@@ -52,17 +52,18 @@ class Subject:
         self,
         dtype: torch.dtype = torch.float64,
         seed: int = 0,
-        shaken: bool = True,
-        guarded: bool = True,
+        perturbed: bool = True,
+        copy_inputs: bool = True,
     ) -> Mixer:
         """The mixer in evaluation mode, as mixbench initialises it.
 
         Args:
             dtype: Of its parameters.
             seed: Of the initial values.
-            shaken: Add N(0, 0.05) to every parameter. What starts at zero, a gate say, would
+            perturbed: Add N(0, 0.05) to every parameter. What starts at zero, a gate say, would
                 otherwise hide whatever is behind it.
-            guarded: Give it copies of its inputs, so that one that changes them fails one check.
+            copy_inputs: Give it copies of its inputs, so that one that changes them fails one check
+                only.
 
         Raises:
             TypeError: `make` makes something else.
@@ -74,11 +75,11 @@ class Subject:
                 f"expected a mixbench.mixers.base.Mixer, got {type(mixer).__qualname__}"
             )
         init_parameters(mixer, seed, "mixer")
-        if shaken:
+        if perturbed:
             with torch.no_grad(), seeds.torch_stream(seed, "checks", "shake"):
                 for parameter in mixer.parameters():
                     parameter.add_(torch.randn_like(parameter), alpha=0.05)
-        if guarded:
+        if copy_inputs:
             mixer.register_forward_pre_hook(lambda _, given: (given[0].clone(), *given[1:]))
         return mixer.to(dtype).eval()
 
@@ -90,7 +91,7 @@ class Subject:
         """
         mixer = self.mixer()
         if not mixer.causal:
-            raise Skipped("it looks both ways")
+            raise Skipped("it is bidirectional")
         return mixer
 
     def length(self, wanted: int) -> int:

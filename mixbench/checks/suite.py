@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mixbench.checks import compatibility, costs, dependence, gradients, numerics, shapes, streaming
-from mixbench.checks.subject import Failed, MakeMixer, Skipped, Subject
+from mixbench.checks.subject import Failed, MakeMixer, MixerUnderTest, Skipped
 
 PASSED, FAILED, SKIPPED, EXCEPTED = "passed", "failed", "skipped", "excepted"
 
@@ -19,7 +19,7 @@ SEQ_LEN = 130
 """The usual length that mixers are made for: odd blocks, and one token beyond two of 64."""
 
 
-Function = Callable[[Subject], str]
+Function = Callable[[MixerUnderTest], str]
 
 
 _REQUIRED: tuple[Function, ...] = (
@@ -35,7 +35,7 @@ _REQUIRED: tuple[Function, ...] = (
     dependence.prefix,
     dependence.batch_independence,
     dependence.determinism,
-    dependence.reach,
+    dependence.receptive_field,
     dependence.symmetries,
     gradients.gradients_arrive,
     gradients.finite_differences,
@@ -95,7 +95,7 @@ class Outcome:
         required: Whether a failure counts.
         status: `passed`, `failed`, `skipped` (does not apply) or `excepted` (fails by design).
         observed: What was seen, in a line.
-        look: Where it failed, what to look at.
+        hint: Where it failed, what to look at.
         seconds: How long it took.
     """
 
@@ -104,7 +104,7 @@ class Outcome:
     required: bool
     status: str
     observed: str
-    look: str
+    hint: str
     seconds: float
 
 
@@ -114,7 +114,7 @@ class ChecksFailed(AssertionError):
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self.outcomes = tuple(outcomes)
         lines = [
-            f"{each.check}: {each.observed}; look at: {each.look}" for each in failures(outcomes)
+            f"{each.check}: {each.observed}; look at: {each.hint}" for each in failures(outcomes)
         ]
         super().__init__("\n".join([f"{len(lines)} required checks failed", *lines]))
 
@@ -150,7 +150,7 @@ def run_checks(
     told: Callable[[str], object] = lambda name: None,
 ) -> list[Outcome]:
     """Like `check_mixer`, without raising; `told` hears each check's name before it starts."""
-    subject = Subject(make, seq_len)
+    subject = MixerUnderTest(make, seq_len)
     excepted = subject.mixer().exceptions()
     outcomes = []
     for check in _chosen(skip):
@@ -175,7 +175,7 @@ def mixer_checks(*makes: MakeMixer, seq_len: int = SEQ_LEN, skip: Collection[str
 
     parameters = []
     for make in makes:
-        subject = Subject(make, seq_len)
+        subject = MixerUnderTest(make, seq_len)
         mixer = subject.mixer()
         for check in _chosen(skip):
             if check.required:
@@ -193,7 +193,7 @@ def failures(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [each for each in outcomes if each.required and each.status == FAILED]
 
 
-def _as_test(check: MixerCheck, subject: Subject, reason: str | None) -> Callable[[], None]:
+def _as_test(check: MixerCheck, subject: MixerUnderTest, reason: str | None) -> Callable[[], None]:
     def test() -> None:
         import pytest
 
@@ -201,7 +201,7 @@ def _as_test(check: MixerCheck, subject: Subject, reason: str | None) -> Callabl
         if outcome.status in (SKIPPED, EXCEPTED):
             pytest.skip(outcome.observed)
         if outcome.status == FAILED:
-            raise Failed(outcome.observed, outcome.look)
+            raise Failed(outcome.observed, outcome.hint)
 
     return test
 
@@ -213,26 +213,26 @@ def _chosen(skip: Collection[str]) -> list[MixerCheck]:
     return [check for check in CHECKS if check.name not in skip]
 
 
-def _run(check: MixerCheck, subject: Subject, excepted: str | None) -> Outcome:
+def _run(check: MixerCheck, subject: MixerUnderTest, excepted: str | None) -> Outcome:
     clock = time.perf_counter()
-    look = ""
+    hint = ""
     try:
         status, observed = PASSED, check.function(subject)
     except Skipped as reason:
         status, observed = SKIPPED, str(reason)
     except Failed as error:
-        status, observed, look = FAILED, error.reason, error.look
+        status, observed, hint = FAILED, error.reason, error.hint
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
-        status, observed, look = FAILED, f"{type(error).__name__}: {said}", _place(error)
+        status, observed, hint = FAILED, f"{type(error).__name__}: {said}", _place(error)
     if excepted is not None:
         if status == FAILED:
-            status, observed, look = EXCEPTED, f"{excepted} ({observed})", ""
+            status, observed, hint = EXCEPTED, f"{excepted} ({observed})", ""
         elif status == PASSED:
             status, observed = FAILED, f"it is excepted ({excepted}), yet it passes: {observed}"
-            look = "exceptions()"
+            hint = "exceptions()"
     seconds = time.perf_counter() - clock
-    return Outcome(check.name, check.what, check.required, status, observed, look, seconds)
+    return Outcome(check.name, check.what, check.required, status, observed, hint, seconds)
 
 
 def _place(error: Exception) -> str:

@@ -54,7 +54,7 @@ class Form:
 
     @property
     def title(self) -> str:
-        return f"{self.name}, {'causal' if self.settings.mixer.get('causal') else 'both ways'}"
+        return f"{self.name}, {'causal' if self.settings.mixer.get('causal') else 'bidirectional'}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -161,8 +161,8 @@ def _table(form: Form, outcomes: Sequence[Outcome], seconds: float) -> Table:
         if each.status == FAILED and not each.required:
             status = Text("no", "yellow")
         seen = Text(each.observed, "dim" if each.status == SKIPPED else "")
-        if each.look:
-            seen.append(f"\nlook at: {each.look}", "bold" if each.required else "dim")
+        if each.hint:
+            seen.append(f"\nlook at: {each.hint}", "bold" if each.required else "dim")
         table.add_row(Text(each.check), status, seen)
     return table
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from mixbench.config.compose import composed_settings
 from mixbench.core.errors import CannotWrite, Parser, SettingError, at_least, some_of
 from mixbench.core.files import make_folder, write_bytes
-from mixbench.datasets.base import IGNORE, SPLITS, Dataset, Rows, Split, overlap
+from mixbench.datasets.base import IGNORE, SPLITS, Dataset, Examples, SplitName, overlap
 from mixbench.display.console import make_console
 
 STYLES = {
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     """
     given = _parse(arguments)
     some_of("--split", [given.split], SPLITS)
-    split: Split = given.split
+    split: SplitName = given.split
     at_least("--rows", given.rows, 1)
     if given.export is not None and given.export.suffix not in (".npz", ".jsonl"):
         raise SettingError("--export", expected="a name ending in .npz or .jsonl", got=given.export)
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str]) -> None:
     dataset = build_dataset(settings)
     if given.export is not None:
         make_folder(given.export.absolute().parent, key="--export")
-    rows: dict[Split, Rows] = {}
-    seconds: dict[Split, float] = {}
+    rows: dict[SplitName, Examples] = {}
+    seconds: dict[SplitName, float] = {}
     for name in SPLITS:
         started = time.perf_counter()
         rows[name] = dataset.generate(name, settings.seed)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
     chance = ", ".join(
         f"{name} {value:.4g}" for name, value in dataset.chance(rows["test"]).items()
     )
-    console.print(f"without any learning: {chance}", highlight=False)
+    console.print(f"chance level: {chance}", highlight=False)
     if dataset.kind == "tokens":
         _show_tokens(console, dataset, rows[split], given.rows)
     else:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
         console.print(f"written: {given.export}", highlight=False, soft_wrap=True)
 
 
-def digest(rows: Rows) -> str:
+def digest(rows: Examples) -> str:
     """16 hex digits over every byte of a split."""
     content = hashlib.sha256()
     for array in (rows.inputs, rows.targets):
@@ -84,9 +84,9 @@ def digest(rows: Rows) -> str:
     return content.hexdigest()[:16]
 
 
-def _splits(rows: Mapping[Split, Rows], seconds: Mapping[Split, float]) -> Table:
+def _splits(rows: Mapping[SplitName, Examples], seconds: Mapping[SplitName, float]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
-    for name in ("split", "rows", "length", "labels", "rows of train in it", "ms a row", "hash"):
+    for name in ("split", "rows", "length", "labels", "train overlap", "ms/row", "hash"):
         table.add_column(name, justify="left" if name in ("split", "hash") else "right")
     for name, split in rows.items():
         labels = int((split.targets != IGNORE).sum())
@@ -103,7 +103,7 @@ def _splits(rows: Mapping[Split, Rows], seconds: Mapping[Split, float]) -> Table
     return table
 
 
-def _show_tokens(console: Console, dataset: Dataset, rows: Rows, number: int) -> None:
+def _show_tokens(console: Console, dataset: Dataset, rows: Examples, number: int) -> None:
     roles = dataset.roles(rows)
     legend = Text("key, value and query as they come: ")
     for role in dict.fromkeys(roles[:number].ravel().tolist()):
@@ -122,7 +122,7 @@ def _show_tokens(console: Console, dataset: Dataset, rows: Rows, number: int) ->
         console.print(below, soft_wrap=True)
 
 
-def _show_values(console: Console, rows: Rows, number: int) -> None:
+def _show_values(console: Console, rows: Examples, number: int) -> None:
     everything = np.concatenate([rows.inputs.ravel(), rows.targets.ravel()])
     low, high = float(everything.min()), float(everything.max())
     console.print(
@@ -140,7 +140,7 @@ def _bar(value: float, low: float, high: float) -> str:
     return _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))]
 
 
-def _draw(rows: Rows, number: int, path: Path) -> None:
+def _draw(rows: Examples, number: int, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4), layout="constrained")
@@ -156,7 +156,7 @@ def _draw(rows: Rows, number: int, path: Path) -> None:
         raise CannotWrite(path, error.strerror or str(error)) from error
 
 
-def _export(rows: Mapping[Split, Rows], path: Path) -> None:
+def _export(rows: Mapping[SplitName, Examples], path: Path) -> None:
     if path.suffix == ".npz":
         arrays = {
             f"{name}_{part}": getattr(split, part)
@@ -171,7 +171,7 @@ def _export(rows: Mapping[Split, Rows], path: Path) -> None:
         write_bytes(path, "".join(_lines(rows)).encode())
 
 
-def _lines(rows: Mapping[Split, Rows]) -> Iterator[str]:
+def _lines(rows: Mapping[SplitName, Examples]) -> Iterator[str]:
     for name, split in rows.items():
         for inputs, targets in zip(split.inputs, split.targets, strict=True):
             content = {"split": name, "inputs": inputs.tolist(), "targets": targets.tolist()}

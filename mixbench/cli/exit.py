@@ -21,7 +21,7 @@ from mixbench.core.interruption import Interrupted
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def exit_with_one_line() -> Iterator[None]:
     """Leave the process as the command does when something goes wrong inside.
 
     A user's mistake is one line on standard error and exit code 2; runs that failed or diverged
@@ -63,7 +63,7 @@ def told_in_one_line() -> Iterator[None]:
         exit_with(CannotWrite(error.filename or "the output", error.strerror or str(error)))
     except KeyboardInterrupt as error:
         signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
-        text = f"interrupted; the same command goes on from there: {_command()}"
+        text = f"interrupted; run the same command to resume: {_command()}"
         exit_with(RunsFailed(text), code=128 + signum)
 
 

@@ -10,14 +10,14 @@ from typing import NoReturn
 from hydra._internal.utils import get_args_parser
 
 from mixbench.cli.completion import completing, offer
-from mixbench.cli.exit import told_in_one_line
+from mixbench.cli.exit import exit_with_one_line
 from mixbench.cli.run import train
 from mixbench.config.check import refuse_own_keys
 from mixbench.config.compose import with_own_class
 from mixbench.core.errors import SettingError, nearest
-from mixbench.core.interruption import signals_kept
+from mixbench.core.interruption import handle_signals
 from mixbench.core.plugins import config_folder
-from mixbench.launch.base import presets_alone
+from mixbench.launch.base import prefer_our_launcher_presets
 
 # Imported when called: they bring scipy, matplotlib or torch, which no other start needs.
 _COMMANDS = {
@@ -32,7 +32,7 @@ _COMMANDS = {
 
 def main() -> None:
     """Entry point of the console script."""
-    with told_in_one_line(), signals_kept():
+    with exit_with_one_line(), handle_signals():
         if sys.argv[1:] and sys.argv[1] in _COMMANDS:
             importlib.import_module(_COMMANDS[sys.argv[1]]).main(sys.argv[2:])
             return
@@ -42,7 +42,7 @@ def main() -> None:
         _refuse_words(overrides)
         sys.argv[1:] = [*flags, *with_own_class(overrides)]
         refuse_own_keys(overrides)
-        presets_alone(config_folder())
+        prefer_our_launcher_presets(config_folder())
         train()
 
 

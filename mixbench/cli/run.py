@@ -17,8 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 from mixbench.cli.exit import exit_on_closed_pipe, exit_with
 from mixbench.config.check import check, typed_overrides
 from mixbench.config.settings import Settings
-from mixbench.core.errors import Elsewhere, JobRaised, RunsFailed, SettingError, Stopped
-from mixbench.core.interruption import Interrupted, runs_a_sweep, signals_kept, stop_sweep
+from mixbench.core.errors import (
+    JobRaised,
+    JobStopped,
+    RunLockedByAnotherProcess,
+    RunsFailed,
+    SettingError,
+)
+from mixbench.core.interruption import Interrupted, handle_signals, is_sweeper, stop_sweep
 from mixbench.core.plugins import config_folder
 from mixbench.display.console import make_console
 from mixbench.display.progress import display
@@ -54,15 +60,15 @@ def _job(cfg: DictConfig) -> float | None:
             cannot be pickled, which pools and launchers do not survive.
     """
     try:
-        with signals_kept():  # a launcher's worker has come here by another way than `main`
+        with handle_signals():  # a launcher's worker has come here by another way than `main`
             return _train(cfg)
     except RunsFailed:
         raise
     except Interrupted as error:
-        if runs_a_sweep() or _sweep_folder() is None:
+        if is_sweeper() or _sweep_folder() is None:
             raise
         # The sweeper knows; raised as it is, a pool would kill others before they have saved.
-        raise Stopped(error.why, error.signum) from None
+        raise JobStopped(error.why, error.signum) from None
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise JobRaised(reason, traceback.format_exc()) from None
@@ -103,7 +109,7 @@ def _train(cfg: DictConfig) -> float | None:
             # Only a run that is there already and to be made anew is worth waiting for.
             wait = settings.rerun != "none"
             result = run(settings, [], files, wait=wait, sweep=sweep).result
-        except Elsewhere:
+        except RunLockedByAnotherProcess:
             raise  # the sweeper sees to it
         except Exception:
             _stop_others(settings, sweep)
@@ -123,7 +129,7 @@ def _train(cfg: DictConfig) -> float | None:
         if result.get("signature") is not None:
             console.print(signature_line(result["signature"]), soft_wrap=True)
     if searched:
-        return _told(result, hydra_cfg.overrides.task)
+        return report_to_optimizer(result, hydra_cfg.overrides.task)
     if result["status"] != "completed":
         _stop_others(settings, sweep)
         raise RunsFailed(f"the run {result['status']}: {result['reason']}")
@@ -143,7 +149,7 @@ def _check_direction(sweeper: DictConfig, settings: Settings) -> None:
         )
 
 
-def _told(result: Mapping[str, Any], overrides: Sequence[str]) -> float:
+def report_to_optimizer(result: Mapping[str, Any], overrides: Sequence[str]) -> float:
     """A run's score for a sweeper that learns from it, and a line about it.
 
     A diverged run has the worst score, so that the search goes on and keeps away from there.

@@ -60,7 +60,7 @@ def arm_summary(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any
         "config": None if example is None else _without_seed(example["config"]),
         "parameters": None if example is None else example["parameters"]["total"],
         "state_size": _largest(completed, "state_size"),
-        "state_held": _largest(completed, "state_held"),
+        "measured_state_size": _largest(completed, "measured_state_size"),
         "n_cells": _largest(completed, "n_cells"),
         "operations": None if example is None else example["operations"]["per_token"],
         "pair_operations": None if example is None else example["operations"]["per_pair"],
@@ -119,7 +119,7 @@ def _evaluation(run: Run) -> dict[str, Any]:
         "valid": run.score("valid"),
         "test": run.score("test"),
         "n_cells": result.get("n_cells"),
-        "state": result.get("state_held") or result.get("state_size"),
+        "state": result.get("measured_state_size") or result.get("state_size"),
         "history": history,
         "record": run.folder.path.name,
     }

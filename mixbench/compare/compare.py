@@ -50,11 +50,11 @@ def compare(study: StudyRuns) -> dict[str, Any]:
         "environment": environment_of(study),
         "tasks": tasks,
     }
-    clean: dict[str, Any] = _legible(content)
+    clean: dict[str, Any] = _strip_control_characters(content)
     return clean
 
 
-def _legible(content: Any) -> Any:
+def _strip_control_characters(content: Any) -> Any:
     """Plain data, its texts without what acts on a terminal or page instead of being read.
 
     Control characters, surrogates and overrides of the writing direction become U+FFFD: records may
@@ -65,9 +65,12 @@ def _legible(content: Any) -> Any:
     if isinstance(content, str):
         return _ILLEGIBLE.sub("\N{REPLACEMENT CHARACTER}", content)
     if isinstance(content, dict):
-        return {_legible(key): _legible(value) for key, value in content.items()}
+        return {
+            _strip_control_characters(key): _strip_control_characters(value)
+            for key, value in content.items()
+        }
     if isinstance(content, (list, tuple)):
-        return list(map(_legible, content))
+        return list(map(_strip_control_characters, content))
     return content
 
 

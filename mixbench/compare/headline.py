@@ -66,9 +66,9 @@ def _advice(study: StudyRuns, comparison: Mapping[str, Any]) -> str:
     """How many more seeds a verdict would take."""
     needed, seeds = comparison["seeds_needed"], [pair["seed"] for pair in comparison["pairs"]]
     if comparison["diverged"][comparison["idea"]]:
-        return "; an idea that diverges beats nothing"
+        return "; an arm with diverged runs cannot win"
     if len(seeds) < 2:
-        return "; one seed tells nothing of the spread"
+        return "; cannot estimate variance from one seed"
     if needed is None:
         return f"; a verdict would take more than {MAX_SEEDS} seeds"
     counted = seeds == list(range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + len(seeds)))

@@ -65,7 +65,7 @@ def infer(
             _split_roles(arm)
             judging = {run.seed for run in arm.evaluation}
             shared = shared or (len(arm.trials) > 1 and bool(arm.shared_seeds & judging))
-            notes += _left_out(task, arm)
+            notes += _unshared_seeds(task, arm)
         counts = {arm.name: len(arm.trials) for arm in task.arms.values()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{name} {n}" for name, n in counts.items())
@@ -182,7 +182,7 @@ def _split_roles(arm: ArmRuns) -> None:
         arm.evaluated = arm.trials[chosen].values
 
 
-def _left_out(task: TaskRuns, arm: ArmRuns) -> list[str]:
+def _unshared_seeds(task: TaskRuns, arm: ArmRuns) -> list[str]:
     """Seeds that have no part in an arm's choice, since some trial lacks them."""
     seeds = {run.seed for trial in arm.trials for run in trial.runs}
     if len(arm.trials) < 2 or arm.shared_seeds == seeds:

@@ -40,7 +40,7 @@ def paired_scores(
                 gaps.append(
                     {"arm": name, "seed": seed, "status": MISSING if run is None else run.status}
                 )
-                commands.append(_fill(study, run, list(runs.values()), seed))
+                commands.append(_rerun_command(study, run, list(runs.values()), seed))
             else:
                 scores[name] = score
         if len(scores) == 2:
@@ -57,7 +57,7 @@ def paired_scores(
     }
 
 
-def _fill(study: StudyRuns, run: Run | None, others: Sequence[Run], seed: int) -> str:
+def _rerun_command(study: StudyRuns, run: Run | None, others: Sequence[Run], seed: int) -> str:
     """The command that makes a run that is missing or has failed."""
     if study.planned:
         return f"{study.command} rerun=failed"
@@ -122,7 +122,7 @@ def add_statistics(comparisons: Sequence[dict[str, Any]]) -> None:
             comparisons=len(comparisons),
         )
         # The score that stands for a diverged run is the worst that was seen; how much worse it
-        # really is nobody knows, so an idea that diverges beats nothing.
+        # really is nobody knows, so an arm with diverged runs cannot win.
         vetoed = found.outcome == "beats" and comparison["diverged"][idea] > 0
         comparison |= {
             "outcome": "inconclusive" if vetoed else found.outcome,

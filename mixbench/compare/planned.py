@@ -57,7 +57,7 @@ def sweep_study(folder: Path) -> StudyRuns:
             notes.append(f"random search on {name}: trials {counts}")
     for task in tasks.values():
         for arm in task.arms.values():
-            notes += _padded(task, arm)
+            notes += _duplicate_trials(task, arm)
     changed = description.get("changed")
     if changed:
         notes.append(f"changed from the sweep as it is shipped: {' '.join(changed)}")
@@ -117,7 +117,7 @@ def from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path], s
     return studies, grid_runs, claimed
 
 
-def earlier_starts(folder: Path, content: Mapping[str, Any]) -> dict[str, float]:
+def previous_invocations(folder: Path, content: Mapping[str, Any]) -> dict[str, float]:
     """What other starts of a sweep took for runs that this start found done.
 
     Args:
@@ -159,7 +159,7 @@ def _same_command(command: str) -> str:
     return shlex.join(word for word in words if not word.startswith(("hydra/launcher", "hydra.")))
 
 
-def _padded(task: TaskRuns, arm: ArmRuns) -> list[str]:
+def _duplicate_trials(task: TaskRuns, arm: ArmRuns) -> list[str]:
     """Trials whose runs came to the same losses to the last digit: they trained the same thing."""
     alike: dict[str, list[str]] = {}
     for trial in arm.trials:
@@ -168,8 +168,8 @@ def _padded(task: TaskRuns, arm: ArmRuns) -> list[str]:
             values = ", ".join(f"{key}={value}" for key, value in trial.values.items())
             alike.setdefault(json.dumps(metrics, sort_keys=True), []).append(values)
     return [
-        f"{task.name}, {arm.name}: {' and '.join(values)} trained the same thing, to the last "
-        "digit of every loss: one of these trials was for nothing"
+        f"{task.name}, {arm.name}: trials {' and '.join(values)} produced identical losses: "
+        "duplicate configuration"
         for values in alike.values()
         if len(values) > 1
     ]

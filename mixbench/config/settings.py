@@ -57,7 +57,7 @@ ConfigStore.instance().store("train_schema", TrainSchema)
 
 
 # What names a result rather than influencing it.
-NOT_IDENTITY = (
+NOT_IN_HASH = (
     "output_dir", "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint", "allowed_targets",
     "logger",
 )  # fmt: skip
@@ -101,10 +101,10 @@ class Settings:
     allowed_targets: list[str]
     logger: dict[str, dict[str, Any]]
 
-    def identifying(self) -> dict[str, Any]:
+    def result_settings(self) -> dict[str, Any]:
         """The part that decides the run's result, for its identity and its record."""
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in NOT_IDENTITY
+            if field.name not in NOT_IN_HASH
         }

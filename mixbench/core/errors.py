@@ -108,7 +108,7 @@ class RunsFailed(Exception):
 
 
 class CannotWrite(RunsFailed):
-    """The disk is full or does not let us write; what is there is whole."""
+    """The disk is full or does not let us write; existing records are intact."""
 
     def __init__(self, path: object, reason: str) -> None:
         super().__init__(path, reason)
@@ -117,16 +117,16 @@ class CannotWrite(RunsFailed):
 
     def __str__(self) -> str:
         return (
-            f"cannot write {self.path}: {self.reason}; what is there is whole, "
-            "and the same command goes on once it can"
+            f"cannot write {self.path}: {self.reason}; existing records are "
+            "intact; free disk space and rerun to resume"
         )
 
 
-class Elsewhere(RunsFailed):
+class RunLockedByAnotherProcess(RunsFailed):
     """Another living process is at this run."""
 
 
-class Stopped(RunsFailed):
+class JobStopped(RunsFailed):
     """A job of a sweep was told to stop; its checkpoint is on disk.
 
     Args:

@@ -27,7 +27,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, nam
 
 
 # What a scheduler, or a terminal and a launcher, ask of a worker may reach it twice.
-_ECHO_SECONDS = 2.0
+_REPEAT_SIGNAL_SECONDS = 2.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -58,7 +58,7 @@ class _Request:
     def receive(self, signum: int, frame: FrameType | None) -> None:
         if self.signum is not None:
             person = signum == signal.SIGINT and not self.worker
-            if not person and time.monotonic() - self.at < _ECHO_SECONDS:
+            if not person and time.monotonic() - self.at < _REPEAT_SIGNAL_SECONDS:
                 return
             os._exit(128 + signum)
         self.signum, self.at = signum, time.monotonic()
@@ -72,8 +72,8 @@ _request = _Request()
 
 
 @contextmanager
-def signals_kept() -> Iterator[None]:
-    """Turn signals into `Interrupted`, raised at once but within `stopped_in_order` blocks.
+def handle_signals() -> Iterator[None]:
+    """Turn signals into `Interrupted`, raised at once but within `defer_signals` blocks.
 
     Does nothing where that is so already, and outside the main thread, where Python delivers no
     signals.
@@ -92,7 +92,7 @@ def signals_kept() -> Iterator[None]:
 
 
 @contextmanager
-def stopped_in_order() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Within this block a first signal is only noted; `check` raises it where it suits."""
     _request.depth += 1
     try:
@@ -107,13 +107,13 @@ def stopped_in_order() -> Iterator[None]:
 _SWEEPER = ".sweeper"
 
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 
-_BEAT_SECONDS = 5.0
+_HEARTBEAT_SECONDS = 5.0
 
 
-_SILENT_SECONDS = 60.0
+_HEARTBEAT_TIMEOUT_SECONDS = 60.0
 
 
 def stop_sweep(folder: Path, why: str) -> None:
@@ -138,21 +138,21 @@ def sweeping(folder: Path) -> Iterator[None]:
     path = folder / _SWEEPER
     begun = path.with_name(f"{_SWEEPER}.{os.getpid()}")
     try:
-        begun.write_text(f"{_place()} {os.getpid()}\n")
+        begun.write_text(f"{_host_id()} {os.getpid()}\n")
         os.replace(begun, path)
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
     over = threading.Event()
 
     def beat() -> None:
-        while not over.wait(_BEAT_SECONDS):
+        while not over.wait(_HEARTBEAT_SECONDS):
             with suppress(OSError):
                 os.utime(path)
 
     threading.Thread(target=beat, daemon=True).start()
     _request.sweeps.append(folder)
     try:
-        with stopped_in_order():
+        with defer_signals():
             yield
     finally:
         over.set()
@@ -161,12 +161,12 @@ def sweeping(folder: Path) -> Iterator[None]:
             path.unlink()
 
 
-def runs_a_sweep() -> bool:
+def is_sweeper() -> bool:
     """Whether this process runs a sweep, rather than a job of another process's sweep."""
     return bool(_request.sweeps)
 
 
-class Watch:
+class StopSignalPoller:
     """Sees whether a run is to stop: asked by a signal, by its sweep, or left without its sweeper.
 
     Where the sweeper's process can be seen, its end is noticed at once; on another machine, or in
@@ -178,7 +178,7 @@ class Watch:
 
     def __init__(self, sweep: Path | None) -> None:
         self._file = None if sweep is None else sweep / _SWEEPER
-        self._looked = -_LOOK_SECONDS
+        self._looked = -_POLL_SECONDS
         self._touched: int | None = None
         self._heard = time.monotonic()
 
@@ -192,7 +192,7 @@ class Watch:
         if _request.signum is not None:
             raise Interrupted(_request.signum)
         now = time.monotonic()
-        if self._file is None or now - self._looked < _LOOK_SECONDS:
+        if self._file is None or now - self._looked < _POLL_SECONDS:
             return
         self._looked = now
         try:
@@ -203,11 +203,11 @@ class Watch:
             raise Interrupted(int(asked[0]))
         if asked:
             raise RunsFailed("stopped: another run failed, and on_error=stop")
-        place, _, pid = sweeper.rpartition(" ")
-        if place != _place():
-            self._listen(touched)
+        host, _, pid = sweeper.rpartition(" ")
+        if host != _host_id():
+            self._check_heartbeat(touched)
         elif int(pid) != os.getpid():
-            self._see(int(pid))
+            self._check_pid(int(pid))
 
     def _read(self) -> tuple[list[str], os.stat_result]:
         assert self._file is not None
@@ -218,36 +218,39 @@ class Watch:
             why = f"its sweep is over, or its folder is not shared with this machine: {self._file}"
             raise Interrupted(signal.SIGTERM, why) from None
 
-    def _see(self, sweeper: int) -> None:
+    def _check_pid(self, sweeper: int) -> None:
         _request.worker = True
-        _leave_with(sweeper)
-        if not _lives(sweeper):
+        _exit_when_parent_dies(sweeper)
+        if not _is_alive(sweeper):
             raise Interrupted(signal.SIGTERM, f"its sweep's process {sweeper} is gone")
 
-    def _listen(self, touched: os.stat_result) -> None:
+    def _check_heartbeat(self, touched: os.stat_result) -> None:
         _request.worker = True
         now = time.monotonic()
         if touched.st_mtime_ns != self._touched:
             # A job may have waited in a queue for longer than its sweeper lived: then a beat has
             # to be heard before it starts. Clocks of two machines are compared for that only.
-            first, old = self._touched is None, time.time() - touched.st_mtime > _SILENT_SECONDS
+            first, old = (
+                self._touched is None,
+                time.time() - touched.st_mtime > _HEARTBEAT_TIMEOUT_SECONDS,
+            )
             self._touched, self._heard = touched.st_mtime_ns, now
             if first and old:
-                self._wait_for_beat()
-        elif now - self._heard > _SILENT_SECONDS:
+                self._wait_for_heartbeat()
+        elif now - self._heard > _HEARTBEAT_TIMEOUT_SECONDS:
             raise Interrupted(signal.SIGTERM, "nothing is heard of its sweep's process")
 
-    def _wait_for_beat(self) -> None:
-        until = time.monotonic() + 3 * _BEAT_SECONDS
+    def _wait_for_heartbeat(self) -> None:
+        until = time.monotonic() + 3 * _HEARTBEAT_SECONDS
         while time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
             if self._read()[1].st_mtime_ns != self._touched:
                 return
         raise Interrupted(signal.SIGTERM, "its sweep's process was gone before it started")
 
 
 @cache
-def _place() -> str:
+def _host_id() -> str:
     """Where process numbers mean what they mean here: this boot of this machine, this container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -257,21 +260,21 @@ def _place() -> str:
 
 
 @cache
-def _leave_with(sweeper: int) -> None:
+def _exit_when_parent_dies(sweeper: int) -> None:
     """End this process, a worker, some time after its sweeper has; a run in it stops first.
 
     Pools of workers wait for their next task for ever when the process that had them was killed.
     """
 
     def follow() -> None:
-        while _lives(sweeper) or _request.depth > 0:
+        while _is_alive(sweeper) or _request.depth > 0:
             time.sleep(1.0)
         os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-Split = Literal["train", "valid", "test"]
+SplitName = Literal["train", "valid", "test"]
 
 
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
 
 
 Kind = Literal["tokens", "values"]
@@ -22,7 +22,7 @@ IGNORE = -100
 
 
 @dataclass(frozen=True)
-class Rows:
+class Examples:
     """One split: `inputs [R, T]` and `targets`, row by row.
 
     Tokens: whole numbers, with a label at every position (`IGNORE` where none is asked for).
@@ -57,21 +57,21 @@ class Dataset(ABC):
     seq_len: int
 
     @abstractmethod
-    def size(self, split: Split) -> int:
+    def size(self, split: SplitName) -> int:
         """Rows in a split, without making them; of the train split those in an epoch."""
 
     @abstractmethod
-    def generate(self, split: Split, seed: int) -> Rows:
+    def generate(self, split: SplitName, seed: int) -> Examples:
         """Make a split. Equal arguments give equal bytes."""
 
-    def visits(self, progress: float) -> slice:
+    def epoch_rows(self, progress: float) -> slice:
         """The train rows that an epoch visits which starts at this share (0 to 1) of training.
 
         All of them by default; a curriculum gives `size("train")` others at a time.
         """
         return slice(0, self.size("train"))
 
-    def roles(self, rows: Rows) -> np.ndarray:
+    def roles(self, rows: Examples) -> np.ndarray:
         """What each token is, for showing rows: `query` where a label is, else `token`. `[R, T]`.
 
         A subclass may know more: `key`, `value`, `filler`.
@@ -83,11 +83,11 @@ class Dataset(ABC):
         """Scores of predictions, which have the shape of `targets`."""
 
     @abstractmethod
-    def chance(self, rows: Rows) -> dict[str, float]:
+    def chance(self, rows: Examples) -> dict[str, float]:
         """What a forecast without any learning scores on these rows, by metric name."""
 
 
-def overlap(rows: Rows, other: Rows) -> int:
+def overlap(rows: Examples, other: Examples) -> int:
     """How many of `rows` also occur in `other`, inputs compared in full."""
     known = {row.tobytes() for row in other.inputs}
     return sum(row.tobytes() in known for row in rows.inputs)

@@ -7,16 +7,16 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from mixbench.datasets.base import Dataset, Rows, Split
+from mixbench.datasets.base import Dataset, Examples, SplitName
 
 MOST_BYTES = 512 * 2**20
 """Of all splits kept; the ones longest unused go first."""
 
 
-_splits: OrderedDict[str, Rows] = OrderedDict()
+_splits: OrderedDict[str, Examples] = OrderedDict()
 
 
-def generated(node: Mapping[str, Any], dataset: Dataset, split: Split, seed: int) -> Rows:
+def generated(node: Mapping[str, Any], dataset: Dataset, split: SplitName, seed: int) -> Examples:
     """`dataset.generate(split, seed)`, made once for equal arguments; not to be written to.
 
     Args:
@@ -34,5 +34,5 @@ def generated(node: Mapping[str, Any], dataset: Dataset, split: Split, seed: int
     return _splits[key]
 
 
-def _bytes(rows: Rows) -> int:
+def _bytes(rows: Examples) -> int:
     return rows.inputs.nbytes + rows.targets.nbytes

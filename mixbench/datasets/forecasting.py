@@ -9,7 +9,7 @@ import numpy as np
 
 from mixbench.core import seeds
 from mixbench.core.errors import SettingError, at_least
-from mixbench.datasets.base import SPLITS, Dataset, Rows, Split
+from mixbench.datasets.base import SPLITS, Dataset, Examples, SplitName
 
 Series = Literal["sinusoids", "mackey_glass", "sunspots", "co2"]
 
@@ -17,7 +17,7 @@ Series = Literal["sinusoids", "mackey_glass", "sunspots", "co2"]
 _REAL = ("sunspots", "co2")
 
 
-_USUAL_ROWS: dict[Split, int] = {"train": 400, "valid": 200, "test": 200}
+_USUAL_ROWS: dict[SplitName, int] = {"train": 400, "valid": 200, "test": 200}
 
 
 # The noisy mixture: periods that share no small multiple, so that no window repeats.
@@ -81,31 +81,35 @@ class Sequence(Dataset):
         at_least("seq_len", seq_len, 1)
         self.series = series
         self.seq_len = seq_len
-        given: dict[Split, int | None] = {"train": num_train, "valid": num_valid, "test": num_test}
+        given: dict[SplitName, int | None] = {
+            "train": num_train,
+            "valid": num_valid,
+            "test": num_test,
+        }
         for split, rows in given.items():
             if rows is not None:
                 at_least(f"num_{split}", rows, 1)
         self._size = self._sizes(given)
 
-    def size(self, split: Split) -> int:
+    def size(self, split: SplitName) -> int:
         return self._size[split]
 
-    def generate(self, split: Split, seed: int) -> Rows:
+    def generate(self, split: SplitName, seed: int) -> Examples:
         """Windows `[R, T]` and next values `[R]`, float64."""
         train = self._stretch("train", seed)
         values = (self._stretch(split, seed) - train.mean()) / train.std()
         windows = np.lib.stride_tricks.sliding_window_view(values, self.seq_len + 1)
-        return Rows(windows[:, :-1].copy(), windows[:, -1].copy())
+        return Examples(windows[:, :-1].copy(), windows[:, -1].copy())
 
     def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """`mse`, the mean squared error in units of the train split's variance."""
         return {"mse": float(np.mean((predictions - targets) ** 2))}
 
-    def chance(self, rows: Rows) -> dict[str, float]:
+    def chance(self, rows: Examples) -> dict[str, float]:
         """The persistence forecast: the next value is the last one."""
         return self.metrics(rows.inputs[:, -1], rows.targets)
 
-    def _sizes(self, given: dict[Split, int | None]) -> dict[Split, int]:
+    def _sizes(self, given: dict[SplitName, int | None]) -> dict[SplitName, int]:
         wanted = {split: given[split] or _USUAL_ROWS[split] for split in SPLITS}
         if self.series not in _REAL:
             return wanted
@@ -131,7 +135,7 @@ class Sequence(Dataset):
             )
         return wanted
 
-    def _stretch(self, split: Split, seed: int) -> np.ndarray:
+    def _stretch(self, split: SplitName, seed: int) -> np.ndarray:
         """The values of a split: one window more than its rows."""
         length = self._size[split] + self.seq_len
         if self.series in _REAL:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mixbench.core import seeds
 from mixbench.core.errors import SettingError, at_least, positive
-from mixbench.datasets.base import IGNORE, Dataset, Rows, Split
+from mixbench.datasets.base import IGNORE, Dataset, Examples, SplitName
 
 Filler = Literal["zero", "random", "disjoint"]
 
@@ -22,8 +22,8 @@ class MQAR(Dataset):
 
     Keys come from 1..N/2-1 without repetition in a row, values from N/2..N-1. After the pairs, the
     even offsets are the query slots 1..(T - 2K)/2; the K keys get slots drawn without replacement
-    with `p(g) ~ g^(power - 1)`, the first pair's key the first draw. All other positions are
-    filler. The label at an asked key is its value, elsewhere -100.
+    with `p(g) ~ g^(slot_exponent - 1)`, the first pair's key the first draw. All other positions
+    are filler. The label at a queried key is its value, elsewhere -100.
 
     One row, N 12, T 16, K 2, zero filler:
 
@@ -34,11 +34,11 @@ class MQAR(Dataset):
         vocab_size: Tokens N.
         seq_len: Length T, even.
         num_pairs: Pairs K; 4K positions are needed.
-        min_pairs: Curriculum: the first train epoch's rows have this many pairs, and the number
-            doubles up to `num_pairs`. The other splits' rows always have `num_pairs`. None for no
-            curriculum.
-        growth: Share of training over which a curriculum reaches `num_pairs`.
-        power: Exponent a of the slots' power law; 1 draws them uniformly.
+        curriculum_start_pairs: Curriculum: the first train epoch's rows have this many pairs, and
+            the number doubles up to `num_pairs`. The other splits' rows always have `num_pairs`.
+            None for no curriculum.
+        curriculum_end: Share of training over which a curriculum reaches `num_pairs`.
+        slot_exponent: Exponent a of the slots' power law; 1 draws them uniformly.
         filler: `zero`; `random`, from the whole vocabulary as published, which may repeat a key of
             the row; `disjoint`, random but never one of the row's keys.
         num_train: Rows in the train split; with a curriculum, for each number of pairs.
@@ -61,9 +61,9 @@ class MQAR(Dataset):
         vocab_size: int,
         seq_len: int,
         num_pairs: int,
-        min_pairs: int | None = None,
-        growth: float = 0.6,
-        power: float = 0.01,
+        curriculum_start_pairs: int | None = None,
+        curriculum_end: float = 0.6,
+        slot_exponent: float = 0.01,
         filler: Filler = "zero",
         num_train: int,
         num_valid: int,
@@ -85,11 +85,16 @@ class MQAR(Dataset):
                 f"num_pairs={num_pairs} without repetition)",
                 got=vocab_size,
             )
-        if min_pairs is not None and not 1 <= min_pairs <= num_pairs:
-            raise SettingError("min_pairs", expected=f"1 to num_pairs={num_pairs}", got=min_pairs)
-        if not 0 < growth <= 1:
-            raise SettingError("growth", expected="a share above 0, at most 1", got=growth)
-        positive("power", power)
+        first = num_pairs if curriculum_start_pairs is None else curriculum_start_pairs
+        if not 1 <= first <= num_pairs:
+            raise SettingError(
+                "curriculum_start_pairs", expected=f"1 to num_pairs={num_pairs}", got=first
+            )
+        if not 0 < curriculum_end <= 1:
+            raise SettingError(
+                "curriculum_end", expected="a share above 0, at most 1", got=curriculum_end
+            )
+        positive("slot_exponent", slot_exponent)
         for key, rows in (
             ("num_train", num_train),
             ("num_valid", num_valid),
@@ -99,23 +104,27 @@ class MQAR(Dataset):
         self.vocab_size = vocab_size
         self.seq_len = seq_len
         self.num_pairs = num_pairs
-        self.growth = growth
-        self.stages = _doublings(num_pairs if min_pairs is None else min_pairs, num_pairs)
-        self.power = power
+        self.curriculum_end = curriculum_end
+        self.stages = _doublings(first, num_pairs)
+        self.slot_exponent = slot_exponent
         self.filler = filler
-        self._size: dict[Split, int] = {"train": num_train, "valid": num_valid, "test": num_test}
+        self._size: dict[SplitName, int] = {
+            "train": num_train,
+            "valid": num_valid,
+            "test": num_test,
+        }
 
-    def size(self, split: Split) -> int:
+    def size(self, split: SplitName) -> int:
         return self._size[split]
 
-    def visits(self, progress: float) -> slice:
-        """One curriculum stage after another, equally long; the last from `growth` on."""
+    def epoch_rows(self, progress: float) -> slice:
+        """One curriculum stage after another, equally long; the last from `curriculum_end` on."""
         last = len(self.stages) - 1
-        stage = min(last, int(progress / self.growth * last + 1e-9))
+        stage = min(last, int(progress / self.curriculum_end * last + 1e-9))
         size = self._size["train"]
         return slice(stage * size, (stage + 1) * size)
 
-    def generate(self, split: Split, seed: int) -> Rows:
+    def generate(self, split: SplitName, seed: int) -> Examples:
         """Tokens and labels `[R, T]`, int64; a curriculum's stages one after another."""
         rng = seeds.stream(seed, "data", split)
         stages = self.stages if split == "train" else [self.num_pairs]
@@ -127,9 +136,9 @@ class MQAR(Dataset):
             for start in range(stage * size, end, _ROWS_AT_ONCE):
                 stop = min(start + _ROWS_AT_ONCE, end)
                 self._fill(rng, num_pairs, inputs[start:stop], labels[start:stop])
-        return Rows(inputs, labels)
+        return Examples(inputs, labels)
 
-    def roles(self, rows: Rows) -> np.ndarray:
+    def roles(self, rows: Examples) -> np.ndarray:
         """Keys and values in turn, then queries among filler; `[R, T]`."""
         roles = np.where(rows.targets != IGNORE, "query", "filler")
         pairs = 2 * (rows.targets != IGNORE).sum(axis=1, keepdims=True)
@@ -140,17 +149,17 @@ class MQAR(Dataset):
         """`accuracy` per query and `sequence_accuracy`: rows with every query right.
 
         Args:
-            predictions: Predicted tokens `[R, T]`; only asked positions count.
+            predictions: Predicted tokens `[R, T]`; only target positions count.
             targets: Labels `[R, T]`.
         """
-        asked = targets != IGNORE
+        is_target = targets != IGNORE
         right = predictions == targets
         return {
-            "accuracy": float(right[asked].mean()),
-            "sequence_accuracy": float((right | ~asked).all(axis=1).mean()),
+            "accuracy": float(right[is_target].mean()),
+            "sequence_accuracy": float((right | ~is_target).all(axis=1).mean()),
         }
 
-    def chance(self, rows: Rows) -> dict[str, float]:
+    def chance(self, rows: Examples) -> dict[str, float]:
         """Guessing uniformly among all values; `context_accuracy`: among the row's own values."""
         num_values = self.vocab_size - self.vocab_size // 2
         return {
@@ -170,7 +179,7 @@ class MQAR(Dataset):
         # The K smallest of exponential times over their rates are a draw without replacement, in
         # the order drawn (Efraimidis and Spirakis 2006).
         slots = np.arange(1, (T - 2 * K) // 2 + 1)
-        times = rng.exponential(size=(rows, len(slots))) / slots ** (self.power - 1)
+        times = rng.exponential(size=(rows, len(slots))) / slots ** (self.slot_exponent - 1)
         positions = 2 * K + 2 * np.argsort(times, axis=1)[:, :K]
 
         if self.filler == "zero":

@@ -45,7 +45,9 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
     parameters = result["parameters"]
     table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")
-    cells, state, held = (result.get(key) for key in ("n_cells", "state_size", "state_held"))
+    cells, state, held = (
+        result.get(key) for key in ("n_cells", "state_size", "measured_state_size")
+    )
     if state is not None:
         bound = "at most " if cells is not None else ""
         measured = "" if held is None else f"   held while streaming {held:,}"
@@ -55,8 +57,8 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     if operations is not None:
         for name in ("token", "pair"):
             if operations[f"per_{name}"] is not None:
-                table.add_row(f"operations a {name}", _operations(operations[f"per_{name}"]))
-        flops = operations["counted_flops_per_token"]
+                table.add_row(f"ops/{name}", _operations(operations[f"per_{name}"]))
+        flops = operations["measured_flops_per_token"]
         table.add_row("FLOPs a token", f"{flops:,.0f} in the mixers, as PyTorch counts")
     if cells is not None:
         table.add_row("cells", f"{cells:,} in the fullest layer and sequence")
@@ -113,7 +115,7 @@ def losses_table(jobs: Sequence[Job], reasons: Mapping[RunFolder, str]) -> Table
         reasons: What is known of those that left no record.
     """
     table = Table(title="runs that did not complete", title_justify="left", title_style="red")
-    for name in ("run", "what became of it", "log, with its traceback"):
+    for name in ("run", "outcome", "log, with its traceback"):
         table.add_column(name, overflow="fold")
     for _, result, folder in jobs:
         if result is None:

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from mixbench.config.targets import check_arguments
 from mixbench.core.errors import RunsFailed, SettingError
-from mixbench.core.interruption import Interrupted, Watch
+from mixbench.core.interruption import Interrupted, StopSignalPoller
 
 POLL_SECONDS = 0.25
 
@@ -41,7 +41,7 @@ _NEEDS = (
 )
 
 
-def presets_alone(config_folder: str) -> None:
+def prefer_our_launcher_presets(config_folder: str) -> None:
     """Let the presets in `conf/hydra/launcher` stand for themselves.
 
     Hydra would otherwise merge them with what other packages register under the same names.
@@ -75,16 +75,16 @@ def check_launcher(hydra_cfg: DictConfig) -> None:
         get_object(target)(**arguments).check()
 
 
-def runs_elsewhere(hydra_cfg: DictConfig) -> bool:
+def is_remote(hydra_cfg: DictConfig) -> bool:
     """Whether the launcher's jobs run on machines that may have a GPU where this one has none."""
     target = str(hydra_cfg.launcher._target_)
-    return target.startswith(_OURS) and bool(get_object(target).elsewhere)
+    return target.startswith(_OURS) and bool(get_object(target).remote)
 
 
 class SweepLauncher(Launcher):
     """What ours share: one `JobReturn` for each job, and an end in order."""
 
-    elsewhere = False
+    remote = False
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -93,7 +93,7 @@ class SweepLauncher(Launcher):
         self.task_function = task_function
         self.config = config
         self.sweep = Path(config.hydra.sweep.dir)
-        self._watch = Watch(self.sweep)
+        self._watch = StopSignalPoller(self.sweep)
 
     def check(self) -> None:
         """See that the settings make sense, and that what they name is there.

@@ -26,15 +26,15 @@ class SubmititLocal(SubmititLauncher):
         name = "CUDA_VISIBLE_DEVICES"
         return {name: os.environ[name]} if name in os.environ else {}
 
-    def _room(self, running: Sequence[SubmittedJob]) -> int:
+    def _free_slots(self, running: Sequence[SubmittedJob]) -> int:
         known = hasattr(os, "sched_getaffinity")  # as on Linux, where it is what we may use
         cpus = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
         return max(1, cpus // self.cpus_per_task) - len(running)
 
-    def _withdrawn(self, running: Sequence[SubmittedJob]) -> Sequence[SubmittedJob]:
+    def _cancel_pending(self, running: Sequence[SubmittedJob]) -> Sequence[SubmittedJob]:
         return []
 
-    def _answer(self, job: SubmittedJob, stopping: bool) -> JobReturn | None:
+    def _collect_result(self, job: SubmittedJob, stopping: bool) -> JobReturn | None:
         if not job.submitted.done():
             return None
         return self._read(job) or self._lost(job, f"process {job.submitted.job_id} ended")

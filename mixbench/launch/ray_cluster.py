@@ -14,7 +14,7 @@ from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from mixbench.core.errors import RunsFailed, SettingError, Stopped, WorkerLost
+from mixbench.core.errors import JobStopped, RunsFailed, SettingError, WorkerLost
 from mixbench.launch.base import (
     POLL_SECONDS,
     SweepLauncher,
@@ -47,7 +47,7 @@ class Ray(SweepLauncher):
             those of `ray.remote`: what a job needs. What is None is left to Ray.
     """
 
-    elsewhere = True
+    remote = True
 
     def __init__(self, *, ray: dict[str, Any]) -> None:
         self.options = plain(ray)
@@ -72,7 +72,7 @@ class Ray(SweepLauncher):
         import ray
         from ray.exceptions import RaySystemError
 
-        with _told("hydra.launcher.ray.remote", "options of ray.remote"):
+        with _ray_options_as_setting_errors("hydra.launcher.ray.remote", "options of ray.remote"):
             task = ray.remote(**_given(self.options["remote"]))(_on_ray)
         self._connect()
         try:
@@ -101,7 +101,7 @@ class Ray(SweepLauncher):
                 try:
                     done = ray.get(reference)
                 except TaskCancelledError:
-                    done = failed_return(Stopped("before it started", signal.SIGTERM))
+                    done = failed_return(JobStopped("before it started", signal.SIGTERM))
                 except Exception as error:
                     reason = f"{type(error).__name__}: {_first_line(error)}"
                     done = failed_return(WorkerLost(f"Ray: {reason}", str(error)))
@@ -119,7 +119,9 @@ class Ray(SweepLauncher):
             options |= {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
         before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with _told("hydra.launcher.ray.init", "what ray.init starts or joins a cluster with"):
+            with _ray_options_as_setting_errors(
+                "hydra.launcher.ray.init", "what ray.init starts or joins a cluster with"
+            ):
                 ray.init(**options | _given(self.options["init"]))
         finally:
             for signum, handler in before.items():
@@ -127,7 +129,7 @@ class Ray(SweepLauncher):
 
 
 @contextmanager
-def _told(key: str, expected: str) -> Iterator[None]:
+def _ray_options_as_setting_errors(key: str, expected: str) -> Iterator[None]:
     """What Ray says about its options, as an error of the setting that they come from."""
     try:
         yield

@@ -54,7 +54,7 @@ class SubmititSlurm(SubmititLauncher):
         additional_parameters: Other options of sbatch, e.g. {exclude: node7}.
     """
 
-    elsewhere = True
+    remote = True
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SubmititSlurm(SubmititLauncher):
         }
         self._asked = time.monotonic()
         self._queue: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def check(self) -> None:
         super().check()
@@ -134,10 +134,10 @@ class SubmititSlurm(SubmititLauncher):
         executor.update_parameters(**given)
         return executor
 
-    def _room(self, running: Sequence[SubmittedJob]) -> int:
+    def _free_slots(self, running: Sequence[SubmittedJob]) -> int:
         return _ARRAY  # the cluster's queue holds what has to wait
 
-    def _look(self, running: Sequence[SubmittedJob], stopping: bool) -> None:
+    def _poll(self, running: Sequence[SubmittedJob], stopping: bool) -> None:
         now = time.monotonic()
         if now - self._asked < (_ASK_STOPPING_SECONDS if stopping else _ASK_SECONDS) or not running:
             return
@@ -151,22 +151,22 @@ class SubmititSlurm(SubmititLauncher):
             check=False,
         )
         if asked.returncode != 0:
-            self._tell(f"SLURM does not answer: {asked.stderr.strip()}")
+            self._print_once(f"SLURM does not answer: {asked.stderr.strip()}")
             return
         lines = [line.split(maxsplit=2) for line in asked.stdout.splitlines()]
         self._queue = {line[0]: " ".join(line[1:]) for line in lines}
         for job in running:
             state, _, reason = self._queue.get(job.submitted.job_id, "").partition(" ")
-            job.missed = 0 if state else job.missed + 1
+            job.absent_polls = 0 if state else job.absent_polls + 1
             if state == "PENDING" and reason not in _USUAL:
-                self._tell(f"jobs wait in SLURM's queue: {reason}")
+                self._print_once(f"jobs wait in SLURM's queue: {reason}")
 
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _print_once(self, text: str) -> None:
+        if text not in self._printed:
+            self._printed.add(text)
             print(text, flush=True)
 
-    def _withdrawn(self, running: Sequence[SubmittedJob]) -> Sequence[SubmittedJob]:
+    def _cancel_pending(self, running: Sequence[SubmittedJob]) -> Sequence[SubmittedJob]:
         pending = [
             job
             for job in running
@@ -178,15 +178,15 @@ class SubmititSlurm(SubmititLauncher):
             subprocess.run(["scancel", "--quiet", "--state=PENDING", *ids], check=False)
         return pending
 
-    def _answer(self, job: SubmittedJob, stopping: bool) -> JobReturn | None:
+    def _collect_result(self, job: SubmittedJob, stopping: bool) -> JobReturn | None:
         done = self._read(job)
         if done is not None and stop_signal_of(done, signal.SIGTERM) and not stopping:
             # SLURM may have taken its node away and put it back into the queue.
             state = self._queue.get(job.submitted.job_id, "")
             if state.startswith(("PENDING", "REQUEUE")):
                 job.answer.unlink()
-            return done if job.missed > 0 else None
-        if done is None and job.missed > 1:
+            return done if job.absent_polls > 0 else None
+        if done is None and job.absent_polls > 1:
             return self._lost(job, f"SLURM's job {job.submitted.job_id} ended{_ending(job)}")
         return done
 

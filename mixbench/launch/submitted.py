@@ -19,7 +19,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from mixbench.core.errors import Stopped, WorkerLost, at_least
+from mixbench.core.errors import JobStopped, WorkerLost, at_least
 from mixbench.launch.base import (
     POLL_SECONDS,
     SweepLauncher,
@@ -95,18 +95,18 @@ class SubmititLauncher(SweepLauncher):
         waiting, running = deque(jobs), list[SubmittedJob]()
         while waiting or running:
             stopping = self.stopping()
-            self._look(running, stopping)
+            self._poll(running, stopping)
             if stopping:
-                for job in [*waiting, *self._withdrawn(running)]:
-                    job.done = failed_return(Stopped("before it started", signal.SIGTERM))
+                for job in [*waiting, *self._cancel_pending(running)]:
+                    job.done = failed_return(JobStopped("before it started", signal.SIGTERM))
                 waiting.clear()
-            ready = [waiting.popleft() for _ in range(min(self._room(running), len(waiting)))]
+            ready = [waiting.popleft() for _ in range(min(self._free_slots(running), len(waiting)))]
             if ready:
                 self._submit(executor, ready)
             submitted, running = [*running, *ready], []
             for job in submitted:
                 if job.done is None:
-                    job.done = self._answer(job, stopping)
+                    job.done = self._collect_result(job, stopping)
                 if job.timed_out() and job.tries <= self.max_num_timeout and not stopping:
                     job.done = None
                     waiting.append(job)
@@ -126,8 +126,8 @@ class SubmititLauncher(SweepLauncher):
         for job in jobs:
             job.answer.unlink(missing_ok=True)
             job.tries += 1
-            job.missed = 0
-        with _signals_later(), _outside_its_job():
+            job.absent_polls = 0
+        with _block_sigint(), _without_slurm_env():
             submitted = executor.map_array(_submitted, *zip(*arguments, strict=True))
         for job, each in zip(jobs, submitted, strict=True):
             job.submitted = each
@@ -144,8 +144,9 @@ class SubmititLauncher(SweepLauncher):
         """For a job that has ended without an answer."""
         paths = job.submitted.paths
         lines = (job.submitted.stderr() or "").splitlines()
-        last = f", {lines[-1].strip()!r}" if lines else ""
-        reason = f"{what} and gave no answer; its output{last}: {paths.stderr}"
+        last = f" {lines[-1].strip()!r}" if lines else ""
+        why = "exited without returning a result; last stderr line"
+        reason = f"{what}: {why}{last}: {paths.stderr}"
         return failed_return(WorkerLost(reason, "\n".join([reason, *lines[-_TAIL:]])))
 
     def _environment(self) -> dict[str, str]:
@@ -156,19 +157,19 @@ class SubmititLauncher(SweepLauncher):
     def _executor(self) -> Any:
         """submitit's executor, set up."""
 
-    def _look(self, running: Sequence[SubmittedJob], stopping: bool) -> None:
+    def _poll(self, running: Sequence[SubmittedJob], stopping: bool) -> None:
         """Find out what has become of the jobs."""
 
     @abstractmethod
-    def _room(self, running: Sequence[SubmittedJob]) -> int:
+    def _free_slots(self, running: Sequence[SubmittedJob]) -> int:
         """How many more jobs can be submitted."""
 
     @abstractmethod
-    def _withdrawn(self, running: Sequence[SubmittedJob]) -> Sequence[SubmittedJob]:
+    def _cancel_pending(self, running: Sequence[SubmittedJob]) -> Sequence[SubmittedJob]:
         """Take back the jobs that have not started; they are told."""
 
     @abstractmethod
-    def _answer(self, job: SubmittedJob, stopping: bool) -> JobReturn | None:
+    def _collect_result(self, job: SubmittedJob, stopping: bool) -> JobReturn | None:
         """What has become of a job; None while it may still answer."""
 
 
@@ -178,7 +179,7 @@ class SubmittedJob:
     overrides: list[str]
     answer: Path
     tries: int = 0
-    missed: int = 0  # how often in a row SLURM did not have it in its queue
+    absent_polls: int = 0  # how often in a row SLURM did not have it in its queue
     submitted: Any = None
     done: JobReturn | None = None
 
@@ -196,11 +197,11 @@ class SubmittedJob:
 
 def stop_signal_of(done: JobReturn, signum: int) -> bool:
     stop = done._return_value
-    return isinstance(stop, Stopped) and stop.signum == signum
+    return isinstance(stop, JobStopped) and stop.signum == signum
 
 
 @contextmanager
-def _signals_later() -> Iterator[None]:
+def _block_sigint() -> Iterator[None]:
     """Keep Ctrl-C from the processes that are started here; this one hears of it afterwards.
 
     A terminal sends it to all, and submitit's would end their jobs before they have saved.
@@ -213,7 +214,7 @@ def _signals_later() -> Iterator[None]:
 
 
 @contextmanager
-def _outside_its_job() -> Iterator[None]:
+def _without_slurm_env() -> Iterator[None]:
     """Hide the job that this process itself may be: jobs would inherit what that one asked for."""
     own = ("SLURM_", "SRUN_", "SUBMITIT_") if "SLURM_JOB_ID" in os.environ else ()
     hidden = {name for name in os.environ if name.startswith(own) and name != "SLURM_CONF"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # Parts of a result that stand in the configuration and the labels, or are of no use elsewhere.
-_NOT_TOLD = (
+_EXCLUDED_FIELDS = (
     "config", "identity", "seed", "device", "threads", "dtype", "machine", "metrics",
     "history_sha256",
 )  # fmt: skip
@@ -170,7 +170,7 @@ def final_words(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _scalars(result: Mapping[str, Any]) -> dict[str, Any]:
-    told = {key: value for key, value in result.items() if key not in _NOT_TOLD}
+    told = {key: value for key, value in result.items() if key not in _EXCLUDED_FIELDS}
     if told.get("signature") is not None:
         told["signature"] = {k: v for k, v in told["signature"].items() if k != "checks"}
     return _stated(flat(told, "/"))

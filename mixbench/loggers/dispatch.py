@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 _PLACE = {"task": "task", "arm": "arm", "role": "stage", "trial": "trial", "ablation": "ablation"}
 
 
-class Telling:
+class LoggerDispatch:
     """A callback that tells loggers what stands in the run's record.
 
     The first exception that a logger raises is logged with its traceback, shown as one line, and
-    ends the telling of that logger; the run goes on. Asking to stop (`KeyboardInterrupt`) passes.
+    switches that logger off; the run goes on. Asking to stop (`KeyboardInterrupt`) passes.
 
     Args:
         loggers: By name.
@@ -45,48 +45,48 @@ class Telling:
     def __init__(self, loggers: Mapping[str, Logger], run: LoggedRun) -> None:
         self._on = dict(loggers)
         self._run = run
-        self._told: dict[str, int] = {}
+        self._last_step: dict[str, int] = {}
         self.seconds = 0.0
 
     def started(self) -> None:
         for name, logger in list(self._on.items()):
-            with self._guarded(name):
-                self._told[name] = logger.started(self._run)
+            with self._switching_off_on_error(name):
+                self._last_step[name] = logger.started(self._run)
 
     def on_step(self, step: Step, trainer: Training) -> None:
         pass
 
     def on_epoch(self, epoch: Epoch, trainer: Training) -> None:
         started = time.perf_counter()
-        self._tell_history()
+        self._flush_history()
         self.seconds += time.perf_counter() - started
 
     def ended(self) -> None:
         """The run is over: with a result on disk it has finished, else it was interrupted."""
         result = self._run.folder.read_result()
         if result is not None:
-            self._tell_history()
+            self._flush_history()
         for name, logger in list(self._on.items()):
-            with self._guarded(name):
+            with self._switching_off_on_error(name):
                 if result is None:
                     logger.interrupted()
                 else:
                     logger.finished(result)
 
-    def _tell_history(self) -> None:
+    def _flush_history(self) -> None:
         """Every line that is not told yet; those from before an interruption are among them."""
         history = self._run.folder.history
         for name, logger in list(self._on.items()):
-            with self._guarded(name):
+            with self._switching_off_on_error(name):
                 for row in read_history(history) if history.exists() else []:
-                    if row["step"] > self._told[name]:
+                    if row["step"] > self._last_step[name]:
                         logger.epoch(row)
-                        self._told[name] = int(row["step"])
+                        self._last_step[name] = int(row["step"])
 
     @contextmanager
-    def _guarded(self, name: str) -> Iterator[None]:
+    def _switching_off_on_error(self, name: str) -> Iterator[None]:
         try:
-            with _undisturbed():
+            with _preserving_rng_and_signals():
                 yield
         except KeyboardInterrupt:
             raise
@@ -102,9 +102,9 @@ class Telling:
 
 
 @contextmanager
-def telling(
+def attach_loggers(
     loggers: Mapping[str, Logger], settings: Settings, folder: RunFolder, sweep: Path | None
-) -> Iterator[Telling]:
+) -> Iterator[LoggerDispatch]:
     """Tell loggers of a run from its start to its end, whatever its end is.
 
     Args:
@@ -114,12 +114,12 @@ def telling(
         sweep: The folder of the sweep that it belongs to, if to any.
     """
     place = _place(sweep, folder.identity) if loggers else {}
-    teller = Telling(loggers, LoggedRun(settings, folder, place))
-    teller.started()
+    dispatch = LoggerDispatch(loggers, LoggedRun(settings, folder, place))
+    dispatch.started()
     try:
-        yield teller
+        yield dispatch
     finally:
-        teller.ended()
+        dispatch.ended()
 
 
 def _place(sweep: Path | None, identity: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _place(sweep: Path | None, identity: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _preserving_rng_and_signals() -> Iterator[None]:
     """Leave what a run depends on as it was: the random numbers to come, and Ctrl-C."""
     import torch
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from mixbench.mixers.claims import Check
 from mixbench.mixers.cost import Operations
 from mixbench.mixers.parts.attention_weights import weight_checks
-from mixbench.mixers.parts.projected import SOFTMAX_IGNORES, CachedMixer, pairs_a_token
+from mixbench.mixers.parts.projected import KEY_BIAS_HAS_NO_GRADIENT, CachedMixer, pairs_per_token
 
 
 class Attention(CachedMixer):
@@ -54,12 +54,12 @@ class Attention(CachedMixer):
         return self._reordered()
 
     def exceptions(self) -> dict[str, str]:
-        return SOFTMAX_IGNORES
+        return KEY_BIAS_HAS_NO_GRADIENT
 
     def signature(self, x: Tensor) -> list[Check]:
         """Rows sum to one, and no weight is negative."""
         return weight_checks(self.weights(self.convolved(x)))
 
     def operations(self, seq_len: int) -> Operations:
-        pairs = pairs_a_token(seq_len, self.causal)
-        return self.frame_operations() + self.dot_product_operations(pairs)
+        pairs = pairs_per_token(seq_len, self.causal)
+        return self.overhead_operations() + self.dot_product_operations(pairs)

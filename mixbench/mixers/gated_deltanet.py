@@ -54,7 +54,7 @@ class GatedDeltaNet(DeltaMixer):
         return self.cell_size + self.conv_state_size()
 
     def operations(self, seq_len: int) -> Operations:
-        return self.frame_operations() + self.write_operations() + self.read_operations()
+        return self.overhead_operations() + self.write_operations() + self.read_operations()
 
     def init_state(self, batch: int) -> dict[str, Tensor]:
         return {"conv": self.conv.init_state(batch), "cell": self.empty_cell(batch)}

@@ -13,7 +13,7 @@ from mixbench.mixers.base import inverse_softplus
 from mixbench.mixers.claims import Check
 from mixbench.mixers.cost import Operations, sigmoid
 from mixbench.mixers.parts.attention_weights import weight_checks
-from mixbench.mixers.parts.projected import CachedMixer, pairs_a_token
+from mixbench.mixers.parts.projected import CachedMixer, pairs_per_token
 from mixbench.ops.laplacian_attention import laplacian_attention, laplacian_logits
 
 _SIGMA_FLOOR = 1e-6
@@ -108,10 +108,10 @@ class Laplacian(CachedMixer):
         return Operations(additions=self.head_width - 1, absolute_differences=self.head_width)
 
     def operations(self, seq_len: int) -> Operations:
-        pairs = pairs_a_token(seq_len, self.causal)
+        pairs = pairs_per_token(seq_len, self.causal)
         latencies = (sigmoid() + Operations(multiplies=1)) * (2 * self.d_model)
         return (
-            self.frame_operations()
+            self.overhead_operations()
             + self.projection_operations()
             + latencies
             + self.attended_operations(pairs)

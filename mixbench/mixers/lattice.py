@@ -174,7 +174,7 @@ class Lattice(DeltaMixer):
     def operations(self, seq_len: int) -> Operations:
         H, D = self.num_heads, self.d_model
         scaled = Operations(multiplies=H * self.key_width)
-        frame = self.frame_operations() + scaled
+        frame = self.overhead_operations() + scaled
         if self.one_cell:
             return frame + self.write_operations() + self.read_operations()
         # Per axis three spline pieces (and their norm), then nine products, for each address; tanh

@@ -8,7 +8,7 @@ from mixbench.core.errors import at_least
 from mixbench.mixers.claims import Check
 from mixbench.mixers.cost import Operations
 from mixbench.mixers.parts.attention_weights import weight_checks, window_pairs
-from mixbench.mixers.parts.projected import SOFTMAX_IGNORES, CachedMixer
+from mixbench.mixers.parts.projected import KEY_BIAS_HAS_NO_GRADIENT, CachedMixer
 from mixbench.ops.window_attention import window_attention, window_weights
 
 
@@ -61,7 +61,7 @@ class Local(CachedMixer):
         return ("reversal", "translation") if both_ways else ("translation",)
 
     def exceptions(self) -> dict[str, str]:
-        return SOFTMAX_IGNORES
+        return KEY_BIAS_HAS_NO_GRADIENT
 
     def signature(self, x: Tensor) -> list[Check]:
         """Rows sum to one, and no weight is negative."""
@@ -70,7 +70,7 @@ class Local(CachedMixer):
 
     def operations(self, seq_len: int) -> Operations:
         pairs = window_pairs(seq_len, self.window, self._right) / seq_len
-        return self.frame_operations() + self.dot_product_operations(pairs)
+        return self.overhead_operations() + self.dot_product_operations(pairs)
 
     @property
     def _right(self) -> int:

@@ -13,7 +13,7 @@ from mixbench.core.errors import SettingError, at_least
 from mixbench.mixers.claims import Check
 from mixbench.mixers.cost import Operations
 from mixbench.mixers.parts.attention_weights import window_pairs
-from mixbench.mixers.parts.projected import SOFTMAX_IGNORES, ProjectedMixer
+from mixbench.mixers.parts.projected import KEY_BIAS_HAS_NO_GRADIENT, ProjectedMixer
 from mixbench.mixers.parts.spiderweb_theory import predictions, reach
 from mixbench.ops.spiderweb import Projections, num_levels, spiderweb_update
 
@@ -138,10 +138,10 @@ class Spiderweb(ProjectedMixer):
             update = Operations(multiplies=D, additions=D) * seq_len
             total += means + self.projection_operations() * rows + update
             total += self.attended_operations(pairs)
-        return self.frame_operations() + total * (1 / seq_len)
+        return self.overhead_operations() + total * (1 / seq_len)
 
     def exceptions(self) -> dict[str, str]:
-        return SOFTMAX_IGNORES
+        return KEY_BIAS_HAS_NO_GRADIENT
 
     def signature(self, x: Tensor) -> list[Check]:
         """The four analytic predictions, the trained gates, and reach by gradients."""

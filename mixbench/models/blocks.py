@@ -14,7 +14,7 @@ from mixbench.ops.layers import rms_norm, silu_product
 Residual = Literal["normalised", "prenorm"]
 
 
-def mixed(mixer: Mixer, x: Tensor) -> Tensor:
+def apply_mixer(mixer: Mixer, x: Tensor) -> Tensor:
     """The mixer's output, of its input's shape; a residual would broadcast and hide another one."""
     out = mixer(x)
     if out.shape != x.shape:
@@ -62,7 +62,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         normalised = self.norm1(x)
         skip = normalised if self.residual == "normalised" else x
-        h = skip + mixed(self.mixer, normalised)
+        h = skip + apply_mixer(self.mixer, normalised)
         return h + self.mlp(self.norm2(h))
 
 
@@ -77,5 +77,5 @@ class WindowBlock(nn.Module):
         self.ff = nn.Sequential(nn.Linear(d_model, d_inner), nn.ReLU(), nn.Linear(d_inner, d_model))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + mixed(self.mixer, self.norm1(x))
+        x = x + apply_mixer(self.mixer, self.norm1(x))
         return x + self.ff(self.norm2(x))

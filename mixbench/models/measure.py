@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mixbench.mixers.base import Mixer
 
 
-def counted_flops(function: Callable[..., object], *inputs: Tensor) -> int:
+def measured_flops(function: Callable[..., object], *inputs: Tensor) -> int:
     """FLOPs of one call, such as a module's forward pass, by PyTorch's counter.
 
     It sees matrix products, and what operators of ours say of themselves.
@@ -27,7 +27,7 @@ def counted_flops(function: Callable[..., object], *inputs: Tensor) -> int:
     return counter.get_total_flops()
 
 
-def streamed_state(mixer: Mixer, x: Tensor) -> int | None:
+def measured_state_size(mixer: Mixer, x: Tensor) -> int | None:
     """Numbers that a mixer's streaming form holds after one sequence `[1, T, D]`.
 
     None for a mixer that has none.
@@ -39,17 +39,17 @@ def streamed_state(mixer: Mixer, x: Tensor) -> int | None:
     with torch.no_grad():
         for t in range(x.shape[1]):
             _, state = mixer.step(x[:, t], state)
-    return held(state)
+    return count_elements(state)
 
 
-def held(state: Any) -> int:
+def count_elements(state: Any) -> int:
     """Numbers in all tensors of a nested state, a batch's rows counted together."""
     if hasattr(
         state, "numel"
     ):  # a tensor, or something that grows (`mixbench.mixers.parts.caches`)
         return int(state.numel())
     if isinstance(state, dict):
-        return sum(held(value) for value in state.values())
+        return sum(count_elements(value) for value in state.values())
     if isinstance(state, (list, tuple)):
-        return sum(held(value) for value in state)
+        return sum(count_elements(value) for value in state)
     return 0

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from mixbench.ops.cpu import cell_plan
 from mixbench.ops.cpu.cell_kernel import cell_kernel
-from mixbench.ops.cpu.cell_plan import plan_cells
-from mixbench.ops.cpu.compiling import share_out
+from mixbench.ops.cpu.compiling import parallel_for
 
 
 @torch.library.custom_op("mixbench::plan_cells", mutates_args=(), device_types="cpu")
-def planned(
+def plan_cells(
     write_cells: Tensor, read_cells: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Which token meets which in which cell.
@@ -37,11 +37,11 @@ def planned(
     plan = _empty_plan(write_cells, read_cells)
     first_cell, starts, tokens, slots, n_cells = (x.numpy() for x in plan)
     write, read = (x.long().contiguous().numpy() for x in (write_cells, read_cells))
-    plan_cells(write, read, starts, tokens, slots, first_cell, n_cells)
+    cell_plan.plan_cells(write, read, starts, tokens, slots, first_cell, n_cells)
     return plan
 
 
-@planned.register_fake
+@plan_cells.register_fake
 def _empty_plan(
     write_cells: Tensor, read_cells: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -67,13 +67,13 @@ def delta_cells(
     beta: Tensor,
     w_write: Tensor,
     w_read: Tensor,
-    entering: Tensor,
-    carries: bool,
+    initial_state: Tensor,
+    return_state: bool,
 ) -> tuple[Tensor, Tensor]:
     """Outputs of cells that tokens write to and read, and the states they end with.
 
     Args:
-        first_cell: With `starts`, `tokens` and `slots`: see `planned`.
+        first_cell: With `starts`, `tokens` and `slots`: see `plan_cells`.
         starts: See there.
         tokens: See there.
         slots: See there.
@@ -84,32 +84,32 @@ def delta_cells(
         beta: Write gates `[B, T, H]`.
         w_write: Weights of the writes `[B, T, W]`.
         w_read: Weights of the reads `[B, T, R]`.
-        entering: States that the cells start from `[cells, H, K, V]`, or `[0, H, K, V]`.
-        carries: Whether the states they end with are wanted.
+        initial_state: States that the cells start from `[cells, H, K, V]`, or `[0, H, K, V]`.
+        return_state: Whether the states they end with are wanted.
 
     Returns:
         Outputs `[B, T, H, V]`, and states `[cells, H, K, V]`, or `[0, H, K, V]`.
     """
     plan, content = (first_cell, starts, tokens, slots), (q, k, v, log_alpha, beta, w_write, w_read)
     out = torch.zeros_like(v, memory_format=torch.contiguous_format)
-    leaving = _leaving(first_cell, q, v, carries)
+    final_state = _final_state(first_cell, q, v, return_state)
     none, nothing = v.new_empty(0, v.shape[-1]), v.new_empty(0, 1)
     gradients = (none, none, none, none, none, *(nothing,) * 4, none)
-    _run(plan, (*content, entering), False, (out, leaving), gradients)
-    return out, leaving
+    _run(plan, (*content, initial_state), False, (out, final_state), gradients)
+    return out, final_state
 
 
 @delta_cells.register_fake
 def _(*args: Any) -> tuple[Tensor, Tensor]:
-    first_cell, q, v, carries = args[0], args[4], args[6], args[12]
+    first_cell, q, v, return_state = args[0], args[4], args[6], args[12]
     out = torch.empty_like(v, memory_format=torch.contiguous_format)
-    return out, _leaving(first_cell, q, v, carries)
+    return out, _final_state(first_cell, q, v, return_state)
 
 
 @torch.library.custom_op("mixbench::delta_cells_backward", mutates_args=(), device_types="cpu")
 def _gradients(
     d_out: Tensor,
-    d_leaving: Tensor,
+    d_final_state: Tensor,
     first_cell: Tensor,
     starts: Tensor,
     tokens: Tensor,
@@ -121,13 +121,17 @@ def _gradients(
     beta: Tensor,
     w_write: Tensor,
     w_read: Tensor,
-    entering: Tensor,
+    initial_state: Tensor,
 ) -> list[Tensor]:
-    inputs = (q, k, v, log_alpha, beta, w_write, w_read, entering)
+    inputs = (q, k, v, log_alpha, beta, w_write, w_read, initial_state)
     grads = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in inputs]
     none = v.new_empty(0, v.shape[-1])
     _run(
-        (first_cell, starts, tokens, slots), inputs, True, (none, none), (d_out, d_leaving, *grads)
+        (first_cell, starts, tokens, slots),
+        inputs,
+        True,
+        (none, none),
+        (d_out, d_final_state, *grads),
     )
     return grads
 
@@ -141,8 +145,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.save_for_backward(*inputs[:12])
 
 
-def _backward(ctx: Any, d_out: Tensor, d_leaving: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = _gradients(d_out, d_leaving, *ctx.saved_tensors)
+def _backward(ctx: Any, d_out: Tensor, d_final_state: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = _gradients(d_out, d_final_state, *ctx.saved_tensors)
     return None, None, None, None, *gradients, None
 
 
@@ -170,8 +174,8 @@ def _flops(
     return N * (2 * W + R) * q[2] * 2 * q[3] * v[3]
 
 
-def _leaving(first_cell: Tensor, q: Tensor, v: Tensor, carries: bool) -> Tensor:
-    cells = len(first_cell) - 1 if carries else 0  # states are carried in one cell a sequence
+def _final_state(first_cell: Tensor, q: Tensor, v: Tensor, return_state: bool) -> Tensor:
+    cells = len(first_cell) - 1 if return_state else 0  # states are carried in one cell a sequence
     return v.new_zeros(cells, q.shape[2], q.shape[3], v.shape[3])
 
 
@@ -184,15 +188,15 @@ def _run(
 ) -> None:
     """The kernel on all cells: `get_num_threads()` threads take a share of the sequences each."""
     first_cell, starts, tokens, slots = (x.numpy() for x in plan)
-    q, k, v, log_alpha, beta, w_write, w_read, entering = map(_rows, inputs)
+    q, k, v, log_alpha, beta, w_write, w_read, initial_state = map(_rows, inputs)
     run = cell_kernel(q.shape[1], v.shape[1])
-    arguments = (starts, tokens, slots, q, k, v, log_alpha, beta, w_write, w_read, entering)
+    arguments = (starts, tokens, slots, q, k, v, log_alpha, beta, w_write, w_read, initial_state)
     results = (*map(_rows, outputs), *map(_rows, gradients))
 
     def share(first: int, last: int) -> None:
         run(int(first_cell[first]), int(first_cell[last]), *arguments, backward, *results)
 
-    share_out(share, len(first_cell) - 1)
+    parallel_for(share, len(first_cell) - 1)
 
 
 def _rows(x: Tensor) -> np.ndarray:

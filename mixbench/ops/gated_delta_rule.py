@@ -69,9 +69,9 @@ def gated_delta_rule(
     tokens = torch.arange(B * T).repeat_interleave(2)
     plan = (torch.arange(B + 1), 2 * T * torch.arange(B + 1), tokens, torch.arange(2).repeat(B * T))
     one = v.new_ones(B, T, 1)
-    entering = v.new_empty(0, H, K, v.shape[-1]) if state is None else state.mT
-    out, leaving = delta_cells(*plan, q, k, v, alpha.log(), beta, one, one, entering, True)
-    return out, leaving.mT
+    initial_state = v.new_empty(0, H, K, v.shape[-1]) if state is None else state.mT
+    out, final_state = delta_cells(*plan, q, k, v, alpha.log(), beta, one, one, initial_state, True)
+    return out, final_state.mT
 
 
 @at_least_float32
@@ -178,8 +178,8 @@ class _Chunks(torch.autograd.Function):
         # for a query, less `v . dv` for a key, and S . dS for what leaves the chunk.
         dG = ((out * dO).sum(-1) - (v * dV).sum(-1)).double()
         N = len(v) // len(last)
-        leaving = torch.cat([states.unflatten(0, (-1, N))[:, 1:], last[:, None]], dim=1)
-        dG[:, -1] += (leaving.flatten(0, 1) * d_after).sum((-2, -1))
+        final_state = torch.cat([states.unflatten(0, (-1, N))[:, 1:], last[:, None]], dim=1)
+        dG[:, -1] += (final_state.flatten(0, 1) * d_after).sum((-2, -1))
         return dQ, dK, dV, dG.flip(-1).cumsum(-1).flip(-1), (E * Z).sum(-1, keepdim=True), dS
 
 

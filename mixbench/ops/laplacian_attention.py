@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mixbench.ops.cpu.compiling import share_out
+from mixbench.ops.cpu.compiling import parallel_for
 from mixbench.ops.cpu.distance_kernel import l1_distances, l1_gradients
 from mixbench.ops.precision import at_least_float32
 
@@ -77,7 +77,7 @@ def _l1_distance(q: Tensor, k: Tensor) -> Tensor:
         return torch.cdist(q, k, p=1.0)
     out = _between(q, k)
     arrays = [x.detach().contiguous().flatten(0, -3).numpy() for x in (q, k, out)]
-    share_out(lambda first, last: l1_distances()(first, last, *arrays), len(arrays[0]))
+    parallel_for(lambda first, last: l1_distances()(first, last, *arrays), len(arrays[0]))
     return out
 
 
@@ -95,7 +95,7 @@ def _l1_gradients(q: Tensor, k: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor]:
         return d_q, d_k
     d_q, d_k = _like_both(q, k, d_out)
     arrays = [x.detach().contiguous().flatten(0, -3).numpy() for x in (q, k, d_out, d_q, d_k)]
-    share_out(lambda first, last: l1_gradients()(first, last, *arrays), len(arrays[0]))
+    parallel_for(lambda first, last: l1_gradients()(first, last, *arrays), len(arrays[0]))
     return d_q, d_k
 
 

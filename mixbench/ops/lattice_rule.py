@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mixbench.ops.cells import delta_cells, planned
+from mixbench.ops.cells import delta_cells, plan_cells
 from mixbench.ops.lattice_lists import lists_lattice_rule
 from mixbench.ops.precision import at_least_float32
 from mixbench.ops.spline import ReadMode, Weights, read_neighbourhood, spline_neighbourhood
@@ -96,7 +96,7 @@ def lattice_rule(
         )
     write_cells, write_w = spline_neighbourhood(write_address, weights)
     read_cells, read_w = read_neighbourhood(read_address, weights, read_mode)
-    *plan, n_cells = planned(write_cells, read_cells)
+    *plan, n_cells = plan_cells(write_cells, read_cells)
     content = (q, k, v, alpha.log(), beta, write_w.to(v.dtype), read_w.to(v.dtype))
-    entering = v.new_empty(0, *q.shape[2:], v.shape[-1])
-    return delta_cells(*plan, *content, entering, False)[0], n_cells
+    initial_state = v.new_empty(0, *q.shape[2:], v.shape[-1])
+    return delta_cells(*plan, *content, initial_state, False)[0], n_cells

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from mixbench.ops.cpu.compiling import share_out
+from mixbench.ops.cpu.compiling import parallel_for
 from mixbench.ops.cpu.layer_kernels import ROWS_A_BLOCK, rms_norm_kernel, silu_product_kernel
 
 
@@ -80,7 +80,7 @@ def _run_norm(eps: float, x: Tensor, weight: Tensor, backward: bool, *arrays: Te
     def share(begin: int, end: int) -> None:
         kernel(begin, end, eps, rows[0], rows[1], backward, rows[2], scales, rows[3], rows[4])
 
-    share_out(share, -(-len(scales) // ROWS_A_BLOCK))
+    parallel_for(share, -(-len(scales) // ROWS_A_BLOCK))
 
 
 class _SiluProduct(torch.autograd.Function):
@@ -107,4 +107,4 @@ def _run_product(x: Tensor, backward: bool, y: Tensor, d_x: Tensor) -> None:
     width = x.shape[-1] // 2
     kernel = silu_product_kernel(width)
     rows, out, gradient = (t.detach().view(-1, width).numpy() for t in (x, y, d_x))
-    share_out(lambda begin, end: kernel(begin, end, rows, backward, out, gradient), len(out))
+    parallel_for(lambda begin, end: kernel(begin, end, rows, backward, out, gradient), len(out))

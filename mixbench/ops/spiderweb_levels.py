@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from mixbench.ops.cpu.compiling import share_out
+from mixbench.ops.cpu.compiling import parallel_for
 from mixbench.ops.cpu.prefix_kernel import prefix_attention_kernel
 from mixbench.ops.precision import at_least_float32
 
@@ -170,4 +170,4 @@ def _run_level(
         arguments = (T, num_heads, size, min(radius, T), first)
         kernel(begin, end, *arguments, rows, backward is not None, factor, out_rows, d_rows)
 
-    share_out(share, B)
+    parallel_for(share, B)

@@ -69,11 +69,11 @@ class RunFolder:
             known = _read_before[self.result] = (stamp, _read_result(self.result))
         return known[1]
 
-    def sound_result(self) -> Mapping[str, Any] | None:
-        """The result, or None where there is none that can be trusted, see `examined`."""
-        return self.examined()[0]
+    def verified_result(self) -> Mapping[str, Any] | None:
+        """The result, or None where there is none that can be trusted, see `verify`."""
+        return self.verify()[0]
 
-    def examined(self) -> tuple[Mapping[str, Any] | None, list[tuple[Path, str]]]:
+    def verify(self) -> tuple[Mapping[str, Any] | None, list[tuple[Path, str]]]:
         """The result if it can be trusted, else the files that cannot, and why.
 
         They may be cut short, overwritten, or of another run.
@@ -98,7 +98,7 @@ class RunFolder:
         except OSError:
             return None
 
-    def set_aside(self, path: Path) -> Path | None:
+    def quarantine(self, path: Path) -> Path | None:
         """Rename a file of this folder, so that it is kept and never read again; its new place."""
         if not path.exists():
             return None
@@ -108,7 +108,7 @@ class RunFolder:
         os.replace(path, aside)
         return aside
 
-    def claimed(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether a living process is at this run; the system frees the lock of a dead one."""
         if not self.lock.exists():
             return False
@@ -120,7 +120,7 @@ class RunFolder:
         lock.release()
         return False
 
-    def note(self, text: str) -> None:
+    def append_log(self, text: str) -> None:
         """Add to the log of a run whose own process cannot any more."""
         self.create()
         with suppress(OSError), self.log.open("a") as file:
@@ -149,7 +149,7 @@ def _read_result(path: Path) -> Mapping[str, Any] | None:
     return result if is_result(result) else None
 
 
-def redone(result: Mapping[str, Any] | None, rerun: str) -> bool:
+def needs_rerun(result: Mapping[str, Any] | None, rerun: str) -> bool:
     """Whether a setting of `rerun` asks to run again what has this result."""
     return rerun == "all" or (
         rerun == "failed" and result is not None and result["status"] == FAILED

@@ -54,7 +54,7 @@ def short_name(node: Mapping[str, Any]) -> str:
 
 def identity_of(settings: Settings) -> str:
     """12 hex digits over the settings and the code; equal if the results must be equal."""
-    text = json.dumps([settings.identifying(), code_version(settings)], sort_keys=True)
+    text = json.dumps([settings.result_settings(), code_version(settings)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -18,7 +18,14 @@ _RESULT_KEYS = {
 }  # fmt: skip
 
 
-_COMPLETED_KEYS = {"chance", "n_cells", "state_size", "state_held", "operations", "signature"}
+_COMPLETED_KEYS = {
+    "chance",
+    "n_cells",
+    "state_size",
+    "measured_state_size",
+    "operations",
+    "signature",
+}
 
 
 _CHECK_KEYS = {"name", "layer", "predicted", "observed", "holds"}
@@ -31,7 +38,8 @@ _NUMBER = (int, float)
 _TYPES: dict[str, Any] = {
     "status": str, "reason": (str, type(None)), "seed": int, "started": str, "code_version": str,
     "machine": dict, "versions": dict, "metric": str, "higher_is_better": bool, "margin": _NUMBER,
-    "n_cells": (int, type(None)), "state_size": (int, type(None)), "state_held": (int, type(None)),
+    "n_cells": (int, type(None)), "state_size": (int, type(None)),
+    "measured_state_size": (int, type(None)),
     "operations": dict, "signature": (dict, type(None)), "metrics": dict,
 }  # fmt: skip
 

@@ -54,7 +54,7 @@ RC_SETTINGS: dict[Any, Any] = {
 
 
 # What is told at each marker of a line, by the line's id in the SVG.
-Told: TypeAlias = dict[str, list[str]]
+Tooltips: TypeAlias = dict[str, list[str]]
 
 
 def style(arm: str, arms: Sequence[str]) -> tuple[int, int]:
@@ -70,10 +70,10 @@ def arm_style(arm: str, arms: Sequence[str]) -> dict[str, Any]:
     return {"color": COLOURS[colour], "marker": MARKERS[marker], "ms": 4.5}
 
 
-def add_tooltip(told: Told, line: Line2D, titles: Sequence[str]) -> None:
+def add_tooltip(tooltips: Tooltips, line: Line2D, titles: Sequence[str]) -> None:
     """Remember what the markers of a line stand for."""
-    line.set_gid(f"told{len(told)}")
-    told[f"told{len(told)}"] = list(titles)
+    line.set_gid(f"tooltips{len(tooltips)}")
+    tooltips[f"tooltips{len(tooltips)}"] = list(titles)
 
 
 def paired_arms(panel: Panel) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from mixbench.report.canvas import (
     BAND,
     INK,
     MUTED,
-    Told,
+    Tooltips,
     add_tooltip,
     arm_style,
     error_bars,
@@ -26,7 +26,7 @@ from mixbench.report.canvas import (
 from mixbench.report.marks import BOUND, Form, Mark, Panel
 
 
-def _differences(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
+def _differences(axes: Axes, panel: Panel, arms: Sequence[str], tooltips: Tooltips) -> None:
     """A line a comparison: dots above their mean."""
     pairs = paired_arms(panel)
     for i, (arm, versus) in enumerate(pairs):
@@ -36,7 +36,7 @@ def _differences(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> N
         spread = [i - 0.12 - 0.2 * (j % 2) for j in range(len(dots))]
         xs = [known_marks(mark.x) for mark in dots]
         (line,) = axes.plot(xs, spread, ls="", **{**shape, "marker": "o"}, alpha=0.75)
-        add_tooltip(told, line, [f"seed {mark.seed}: {mark.x:+.4g}" for mark in dots])
+        add_tooltip(tooltips, line, [f"seed {mark.seed}: {mark.x:+.4g}" for mark in dots])
         for mark in own:
             if mark.kind != "mean":
                 continue
@@ -44,7 +44,7 @@ def _differences(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> N
             if mark.low is not None and mark.high is not None:
                 axes.plot([mark.low, mark.high], [i + 0.16] * 2, color=shape["color"], lw=2)
             (line,) = axes.plot([d], [i + 0.16], ls="", **{**shape, "marker": "s", "ms": 6})
-            add_tooltip(told, line, [f"{arm} vs {versus}: {error_bars(d, mark)}"])
+            add_tooltip(tooltips, line, [f"{arm} vs {versus}: {error_bars(d, mark)}"])
     for mark in panel.marks:
         if mark.kind == "margin":
             axes.axvspan(known_marks(mark.low), known_marks(mark.high), color=BAND, zorder=0, lw=0)
@@ -59,7 +59,7 @@ def _differences(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> N
     axes.set_xlabel(panel.x_label)
 
 
-def _seeds(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
+def _seeds(axes: Axes, panel: Panel, arms: Sequence[str], tooltips: Tooltips) -> None:
     """An arm a column; a line joins equal seeds."""
     names = list(dict.fromkeys(mark.arm for mark in panel.marks))
     dots = [mark for mark in panel.marks if mark.kind == "seed"]
@@ -72,24 +72,24 @@ def _seeds(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
         own = [mark for mark in dots if mark.arm == name]
         ys = [known_marks(mark.y) for mark in own]
         (line,) = axes.plot([i] * len(own), ys, ls="", alpha=0.75, **shape)
-        add_tooltip(told, line, [f"{name}, seed {mark.seed}: {mark.y:.4g}" for mark in own])
+        add_tooltip(tooltips, line, [f"{name}, seed {mark.seed}: {mark.y:.4g}" for mark in own])
         for mark in panel.marks:
             if (mark.arm, mark.kind) == (name, "mean"):
-                _mean(axes, i + 0.2, mark, shape, told)
+                _mean(axes, i + 0.2, mark, shape, tooltips)
     axes.set_xticks(range(len(names)), [wrap_label(name) for name in names])
     axes.set_xlim(-0.5, len(names) - 0.4)
     axes.set_ylabel(panel.y_label)
 
 
-def _mean(axes: Axes, x: float, mark: Mark, shape: Mapping[str, Any], told: Told) -> None:
+def _mean(axes: Axes, x: float, mark: Mark, shape: Mapping[str, Any], tooltips: Tooltips) -> None:
     y = known_marks(mark.y)
     if mark.low is not None and mark.high is not None:
         axes.plot([x, x], [mark.low, mark.high], color=shape["color"], lw=2)
     (line,) = axes.plot([x], [y], ls="", **{**shape, "ms": 6})
-    add_tooltip(told, line, [f"{mark.arm}, mean: {error_bars(y, mark)}"])
+    add_tooltip(tooltips, line, [f"{mark.arm}, mean: {error_bars(y, mark)}"])
 
 
-def _curves(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
+def _curves(axes: Axes, panel: Panel, arms: Sequence[str], tooltips: Tooltips) -> None:
     for arm in dict.fromkeys(mark.arm for mark in panel.marks):
         runs: dict[int | None, list[tuple[float, float]]] = {}
         for mark in panel.marks:
@@ -103,12 +103,12 @@ def _curves(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
             f"{arm}, seed {seed}: {y:.4g} at step {x:g}"
             for seed, (x, y) in zip(runs, ends, strict=True)
         ]
-        add_tooltip(told, line, titles)
+        add_tooltip(tooltips, line, titles)
     label_axes(axes, panel)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
-def _lines(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
+def _lines(axes: Axes, panel: Panel, arms: Sequence[str], tooltips: Tooltips) -> None:
     """A line an arm; single runs and lesser trials beside it."""
     for arm in dict.fromkeys(mark.arm for mark in panel.marks):
         shape = arm_style(arm, arms)
@@ -128,7 +128,9 @@ def _lines(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
                 *((known_marks(mark.x), known_marks(mark.y)) for mark in marks), strict=True
             )
             (line,) = axes.plot(xs, ys, **look)
-            add_tooltip(told, line, [f"{arm}, {m.kind} at {m.x:,.6g}: {m.y:.4g}" for m in marks])
+            add_tooltip(
+                tooltips, line, [f"{arm}, {m.kind} at {m.x:,.6g}: {m.y:.4g}" for m in marks]
+            )
     label_axes(axes, panel)
     values = sorted({known_marks(mark.x) for mark in panel.marks})
     if len(values) <= 6:
@@ -137,7 +139,7 @@ def _lines(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _scatter(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
+def _scatter(axes: Axes, panel: Panel, arms: Sequence[str], tooltips: Tooltips) -> None:
     """A marker a run; the region beyond the bound is shaded."""
     for arm in dict.fromkeys(mark.arm for mark in panel.marks if mark.kind != BOUND):
         own = [mark for mark in panel.marks if mark.arm == arm]
@@ -145,7 +147,7 @@ def _scatter(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
         (line,) = axes.plot(*zip(*points, strict=True), ls="", alpha=0.75, **arm_style(arm, arms))
         runs = ["mean" if mark.seed is None else f"seed {mark.seed}" for mark in own]
         add_tooltip(
-            told,
+            tooltips,
             line,
             [
                 f"{arm}, {run}: {mark.y:.4g} at {mark.x:,.0f}"
@@ -168,7 +170,7 @@ def _scatter(axes: Axes, panel: Panel, arms: Sequence[str], told: Told) -> None:
     label_axes(axes, panel)
 
 
-FORMS: dict[Form, Callable[[Axes, Panel, Sequence[str], Told], None]] = {
+FORMS: dict[Form, Callable[[Axes, Panel, Sequence[str], Tooltips], None]] = {
     "differences": _differences,
     "seeds": _seeds,
     "curves": _curves,

@@ -94,11 +94,13 @@ def as_csv(plot: Plot) -> str:
         for mark in panel.marks:
             texts = (mark.task or panel.task, mark.arm, mark.versus, mark.kind)
             numbers = (mark.seed, mark.x, mark.y, mark.low, mark.high)
-            writer.writerow([*map(_inert, texts), *("" if n is None else repr(n) for n in numbers)])
+            writer.writerow(
+                [*map(_escape_csv_formula, texts), *("" if n is None else repr(n) for n in numbers)]
+            )
     return out.getvalue()
 
 
-def _inert(text: str) -> str:
+def _escape_csv_formula(text: str) -> str:
     """Text that no spreadsheet takes for a formula: records may come from strangers."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 

@@ -20,7 +20,7 @@ from mixbench.report.canvas import (
     MUTED,
     NAMED,
     RC_SETTINGS,
-    Told,
+    Tooltips,
     arm_style,
     paired_arms,
     short_label,
@@ -77,13 +77,13 @@ def panel_svg(plot: Plot, panel: Panel, prefix: str) -> str:
     with _drawing({"font.size": 10}):
         figure = Figure(figsize=(4.2, 0.9 * _height(panel)), layout=_layout())
         axes = figure.subplots()
-        told: Told = {}
-        FORMS[panel.form](axes, panel, plot.arms, told)
+        tooltips: Tooltips = {}
+        FORMS[panel.form](axes, panel, plot.arms, tooltips)
         figure.patch.set_visible(False)
         axes.patch.set_visible(False)
         out = BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return themed_svg(out.getvalue(), told, prefix)
+    return themed_svg(out.getvalue(), tooltips, prefix)
 
 
 @contextmanager

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from mixbench.report.canvas import BAND, COLOURS, INK, MUTED, Told
+from mixbench.report.canvas import BAND, COLOURS, INK, MUTED, Tooltips
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
-def themed_svg(svg: bytes, told: Told, prefix: str) -> str:
+def themed_svg(svg: bytes, tooltips: Tooltips, prefix: str) -> str:
     """Matplotlib's SVG without what belongs to a file of its own, in the page's colours."""
     root = ElementTree.fromstring(svg)
     for drop in (f"{_SVG}metadata", f"{_SVG}style"):
         for parent in root.iter():
             for child in parent.findall(drop):
                 parent.remove(child)
-    for gid, titles in told.items():
+    for gid, titles in tooltips.items():
         (group,) = root.iterfind(f".//{_SVG}g[@id='{gid}']")
         markers = list(group.iter(f"{_SVG}use"))
         for marker, title in zip(markers, titles, strict=True):

@@ -71,7 +71,11 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
         (
             arm["name"],
             count_text(arm["parameters"]),
-            count_text(arm["state_held"] if arm["state_held"] is not None else arm["state_size"]),
+            count_text(
+                arm["measured_state_size"]
+                if arm["measured_state_size"] is not None
+                else arm["state_size"]
+            ),
             count_text(arm["n_cells"]),
             total_operations(arm["operations"]),
             by_kind(arm["pair_operations"]),
@@ -87,10 +91,10 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
             "parameters",
             "state held",
             "cells",
-            "operations a token",
+            "ops/token",
             "a pair and head",
             "seconds a run",
-            "seconds in all",
+            "total s",
         ),
         rows,
     )
@@ -251,7 +255,7 @@ def gaps_table(task: Mapping[str, Any]) -> TextTable:
     ]
     commands = [command for each in task["comparisons"] for command in each["commands"]]
     return TextTable(
-        "pairs that are refused, for they lack a side",
+        "unpaired seeds (excluded)",
         ("comparison", "seed", "arm", "status"),
         rows,
         "fill the gaps with: " + "; ".join(dict.fromkeys(commands)) if commands else "",

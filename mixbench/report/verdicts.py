@@ -57,7 +57,7 @@ def outcome_sentence(task: Mapping[str, Any], comparison: Mapping[str, Any]) -> 
         return f"{lead}. {found}{spread}. A difference of {margin} would matter."
     if comparison["diverged"][idea]:
         why = f"{idea} diverged at {_counted(comparison['diverged'][idea], 'seed')}, "
-        return f"{why}and what diverges beats nothing. {found}{spread}."
+        return f"{why}and an arm with diverged runs cannot win. {found}{spread}."
     needed = comparison["seeds_needed"]
     more = (
         "No affordable number of seeds is expected to settle it."
@@ -65,9 +65,9 @@ def outcome_sentence(task: Mapping[str, Any], comparison: Mapping[str, Any]) -> 
         else f"About {needed} seeds in all would settle it."
     )
     if seeds < 2:
-        more = "One seed tells nothing of the spread."
+        more = "The variance cannot be estimated from one seed."
     return (
-        f"It cannot be told yet whether {idea} beats {baseline}. {found}{spread}. A difference of "
+        f"Inconclusive: {idea} may or may not beat {baseline}. {found}{spread}. A difference of "
         f"{margin} would matter. {more}"
     )
 

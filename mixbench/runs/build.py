@@ -22,7 +22,7 @@ from mixbench.loggers.base import Logger
 from mixbench.mixers.base import Mixer
 from mixbench.models.init import init_parameters
 from mixbench.models.inspect import mixer_inputs, mixers
-from mixbench.models.measure import counted_flops, streamed_state
+from mixbench.models.measure import measured_flops, measured_state_size
 from mixbench.models.signature import evaluate, summarise
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Experiment:
                 got=settings.batch_size,
             )
         make_mixer = functools.partial(build_mixer, settings)
-        with seeds.torch_stream(settings.seed, "init"), _fitting_memory():
+        with seeds.torch_stream(settings.seed, "init"), _oom_as_setting_error():
             self.model: nn.Module = _build(
                 "model", settings.model, nn.Module, make_mixer=make_mixer
             )
@@ -100,14 +100,14 @@ class Experiment:
         operations = [mixer.operations(seq_len) for mixer in layers]
         known = [each for each in operations if each is not None]
         total = sum(known[1:], known[0]).as_dict() if known and len(known) == len(layers) else None
-        flops = sum(counted_flops(mixer, x) for mixer in layers)
+        flops = sum(measured_flops(mixer, x) for mixer in layers)
         return {
-            "state_size": _sum_known(mixer.state_size(seq_len) for mixer in layers),
+            "state_size": _sum_or_none(mixer.state_size(seq_len) for mixer in layers),
             "conv_state_size": sum(mixer.conv_state_size() for mixer in layers),
             "operations": {
                 "per_token": total,
                 "per_pair": None if pair is None else pair.as_dict(),
-                "counted_flops_per_token": flops / seq_len,
+                "measured_flops_per_token": flops / seq_len,
             },
         }
 
@@ -120,14 +120,14 @@ class Experiment:
         layers = list(zip(mixers(self.model), mixer_inputs(self.model, inputs), strict=True))
         signature = summarise(evaluate(mixer, x) for mixer, x in layers)
         try:
-            held = _sum_known(streamed_state(mixer, x[:1]) for mixer, x in layers)
+            held = _sum_or_none(measured_state_size(mixer, x[:1]) for mixer, x in layers)
         except Exception:  # a faulty step() must not cost the trained run its result
             log.warning("the streaming form cannot be run:\n%s", traceback.format_exc())
             held = None
-        return {"signature": signature, "state_held": held}
+        return {"signature": signature, "measured_state_size": held}
 
 
-def _sum_known(numbers: Iterable[int | None]) -> int | None:
+def _sum_or_none(numbers: Iterable[int | None]) -> int | None:
     """The sum, or None where one is not known."""
     known = list(numbers)
     return None if None in known else sum(number or 0 for number in known)
@@ -177,7 +177,7 @@ def _build(section: str, node: Mapping[str, Any], kind: type[Built], **supplied:
 
 
 @contextmanager
-def _fitting_memory() -> Iterator[None]:
+def _oom_as_setting_error() -> Iterator[None]:
     """Tell a model that is too large from a programming error."""
     try:
         yield

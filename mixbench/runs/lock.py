@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mixbench.core.errors import CannotWrite, Elsewhere
+from mixbench.core.errors import CannotWrite, RunLockedByAnotherProcess
 from mixbench.records.folder import RunFolder
 
 
@@ -21,8 +21,8 @@ def locked(folder: RunFolder, wait: bool) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         if not wait:
-            raise Elsewhere(folder.path.name) from None
-        print(f"another process is at this run, waiting for it: {folder.path}", flush=True)
+            raise RunLockedByAnotherProcess(folder.path.name) from None
+        print(f"run is locked by another process; waiting: {folder.path}", flush=True)
         lock.acquire()
     except OSError as error:
         raise CannotWrite(folder.lock, error.strerror or str(error)) from error

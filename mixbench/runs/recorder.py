@@ -11,7 +11,7 @@ import torch
 
 from mixbench.core.errors import RunsFailed
 from mixbench.core.files import write_bytes
-from mixbench.core.interruption import Interrupted, Watch
+from mixbench.core.interruption import Interrupted, StopSignalPoller
 from mixbench.records.folder import RunFolder, write_history
 from mixbench.train.events import Callback, Epoch, Step, Training
 from mixbench.train.trainer import Trainer
@@ -31,7 +31,7 @@ class Recorder(Callback):
     fiftieth of the time since.
     """
 
-    def __init__(self, folder: RunFolder, interval: float, watch: Watch) -> None:
+    def __init__(self, folder: RunFolder, interval: float, watch: StopSignalPoller) -> None:
         self.folder = folder
         self.interval = interval
         self.watch = watch
@@ -43,7 +43,7 @@ class Recorder(Callback):
         """Put the trainer where the last checkpoint was taken, if there is one.
 
         Raises:
-            _Unusable: It is damaged; the trainer may be, too.
+            CorruptCheckpoint: It is damaged; the trainer may be, too.
         """
         path = self.folder.checkpoint
         if not path.exists():
@@ -75,7 +75,7 @@ class Recorder(Callback):
             self.watch.check()
         except (Interrupted, RunsFailed) as stop:
             self._save(trainer)
-            log.info("interrupted at step %d: the same command goes on from there", step.step)
+            log.info("interrupted at step %d: run the same command to resume", step.step)
             raise stop
         if time.perf_counter() - self._saved >= self.interval:
             self._save(trainer)

@@ -21,12 +21,12 @@ from mixbench import __version__
 from mixbench.config.settings import Settings
 from mixbench.core.errors import CannotWrite, RunsFailed
 from mixbench.core.files import make_folder, write_bytes, write_json
-from mixbench.core.interruption import Watch, stopped_in_order
+from mixbench.core.interruption import StopSignalPoller, defer_signals
 from mixbench.core.memory import keep_freed_memory
-from mixbench.datasets.base import SPLITS, Split, overlap
+from mixbench.datasets.base import SPLITS, SplitName, overlap
 from mixbench.datasets.cache import generated
-from mixbench.loggers.dispatch import Telling, telling
-from mixbench.records.folder import RunFolder, redone
+from mixbench.loggers.dispatch import LoggerDispatch, attach_loggers
+from mixbench.records.folder import RunFolder, needs_rerun
 from mixbench.records.identity import code_version, folder_of
 from mixbench.records.result import COMPLETED, DIVERGED, FAILED
 from mixbench.runs.build import Experiment
@@ -76,22 +76,22 @@ def run(
 
     Raises:
         SettingError: A wrong setting; nothing is written.
-        Elsewhere: Another process is at this run, and `wait` is false.
+        RunLockedByAnotherProcess: Another process is at this run, and `wait` is false.
         Interrupted: It was told to stop; its checkpoint is on disk.
         CannotWrite: The disk is full, or read-only.
         Exception: What training raised, after a `failed` record was written.
     """
     experiment = Experiment(settings)
     folder = folder_of(settings)
-    watch = Watch(sweep)
+    watch = StopSignalPoller(sweep)
     watch.check()
     folder.create()
-    with locked(folder, wait), logging_to(folder.log), stopped_in_order():
+    with locked(folder, wait), logging_to(folder.log), defer_signals():
         folder.remove_leftovers()
-        earlier, problems = folder.examined()
+        earlier, problems = folder.verify()
         for path, reason in problems:
-            _set_aside(folder, path, reason)
-        redo = redone(earlier, settings.rerun)
+            _quarantine(folder, path, reason)
+        redo = needs_rerun(earlier, settings.rerun)
         if earlier is not None and not redo:
             return Outcome(earlier, folder, reused=True)
         if redo:
@@ -101,23 +101,23 @@ def run(
             make_folder(folder.path / ".hydra")
             write_bytes(folder.path / ".hydra" / name, text.encode())
         recorder = Recorder(folder, settings.checkpoint_seconds, watch)
-        with telling(experiment.loggers, settings, folder, sweep) as teller:
+        with attach_loggers(experiment.loggers, settings, folder, sweep) as loggers:
             try:
-                result = _run(experiment, folder, recorder, callbacks, teller)
+                result = _run(experiment, folder, recorder, callbacks, loggers)
             except CorruptCheckpoint as error:
-                _set_aside(folder, folder.checkpoint, str(error))
+                _quarantine(folder, folder.checkpoint, str(error))
                 recorder = Recorder(folder, settings.checkpoint_seconds, watch)
-                result = _run(Experiment(settings), folder, recorder, callbacks, teller)
+                result = _run(Experiment(settings), folder, recorder, callbacks, loggers)
         if not settings.keep_checkpoint:
             folder.checkpoint.unlink(missing_ok=True)
         return Outcome(result, folder, reused=False)
 
 
-def _set_aside(folder: RunFolder, path: Path, reason: str) -> None:
-    aside = folder.set_aside(path)
+def _quarantine(folder: RunFolder, path: Path, reason: str) -> None:
+    aside = folder.quarantine(path)
     if aside is not None:
-        log.warning("%s is set aside as %s: %s", path, aside.name, reason)
-        print(f"set aside, to be made anew: {path} ({reason})", flush=True)
+        log.warning("corrupt file %s moved to %s: %s", path, aside.name, reason)
+        print(f"corrupt file moved to {aside}; the run will be repeated ({reason})", flush=True)
 
 
 def _run(
@@ -125,7 +125,7 @@ def _run(
     folder: RunFolder,
     recorder: Recorder,
     callbacks: list[Callback],
-    teller: Telling,
+    loggers: LoggerDispatch,
 ) -> dict[str, Any]:
     settings = experiment.settings
     torch.set_num_threads(settings.threads)
@@ -147,14 +147,14 @@ def _run(
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "numba", "hydra-core")},
         },
-        "config": settings.identifying(),
+        "config": settings.result_settings(),
         **experiment.describe(),
         "metrics": {},
     }
     clock = time.perf_counter()
     try:
         result |= experiment.costs()
-        result |= _train(experiment, recorder, [*callbacks, teller])
+        result |= _train(experiment, recorder, [*callbacks, loggers])
     except (CorruptCheckpoint, CannotWrite, RunsFailed):
         raise
     except Diverged as error:
@@ -167,7 +167,7 @@ def _run(
     finally:
         # An interruption leaves no result, so that the same command goes on from the checkpoint.
         if result["status"] != FAILED or result["reason"] is not None:
-            total = time.perf_counter() - clock - teller.seconds
+            total = time.perf_counter() - clock - loggers.seconds
             result["seconds"] = {"total": total, **result.get("seconds", {})}
             write_json(folder.result, result)
             log.info("%s, record in %s", result["status"], folder.path)
@@ -205,7 +205,7 @@ def _train(experiment: Experiment, recorder: Recorder, callbacks: list[Callback]
     recorder.resume(trainer)
     trainer.train([recorder, *callbacks])
     valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
-    last: Split = "test" if settings.test else "valid"
+    last: SplitName = "test" if settings.test else "valid"
     test = trainer.evaluate("test") if settings.test else {}
     inputs, _ = trainer.tensors(last)
     return {

@@ -21,19 +21,19 @@ from mixbench.config.compose import config_folders
 from mixbench.config.settings import Settings
 from mixbench.core.errors import (
     CannotWrite,
-    Elsewhere,
     JobRaised,
+    RunLockedByAnotherProcess,
     RunsFailed,
     SettingError,
     WorkerLost,
 )
 from mixbench.core.files import make_folder
-from mixbench.core.interruption import Watch, sweeping
+from mixbench.core.interruption import StopSignalPoller, sweeping
 from mixbench.core.overrides import as_override, override_key
 from mixbench.display.console import make_console
 from mixbench.display.progress import sweep_display
-from mixbench.launch.base import runs_elsewhere
-from mixbench.records.folder import RunFolder, redone
+from mixbench.launch.base import is_remote
+from mixbench.records.folder import RunFolder, needs_rerun
 
 Job = tuple[Sequence[str], RunFolder]
 
@@ -43,11 +43,11 @@ OWN_ARGUMENTS = ("rerun", "sweep.out", "sweep.preview")
 
 
 # How often a sweep looks whether another process has finished a run.
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 # Said of a run whose job has ended well.
-_STRAY = (
+_RECORD_NOT_FOUND = (
     "its job ended, but the record is not here: does it write into the same folder, with the same "
     "mixbench?"
 )
@@ -80,7 +80,7 @@ class CheckedSweeper(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         self.launched = 0
-        self.raised: list[RunsFailed] = []
+        self.job_errors: list[RunsFailed] = []
         self.reasons: dict[RunFolder, str] = {}
         self.elsewhere: set[RunFolder] = set()  # of the last launch, what other processes are at
         self.context = hydra_context
@@ -108,7 +108,7 @@ class CheckedSweeper(Sweeper):
 
     def check(self, cfg: DictConfig, overrides: Sequence[str]) -> Settings:
         """A job's settings, see `config.check`."""
-        return check(cfg, overrides, elsewhere=runs_elsewhere(self.base.hydra))
+        return check(cfg, overrides, elsewhere=is_remote(self.base.hydra))
 
     def new_folder(self, name: str) -> Path:
         """Make the sweep's folder, with the configuration that it starts from."""
@@ -132,11 +132,11 @@ class CheckedSweeper(Sweeper):
         """
         from hydra.core.plugins import Plugins
 
-        results = [folder.sound_result() for _, folder in jobs]
+        results = [folder.verified_result() for _, folder in jobs]
         todo = [
             job
             for job, result in zip(jobs, results, strict=True)
-            if result is None or redone(result, self.base.rerun)
+            if result is None or needs_rerun(result, self.base.rerun)
         ]
         if not todo:
             return []
@@ -146,11 +146,11 @@ class CheckedSweeper(Sweeper):
         returns: list[Any] = []
         folder = Path(self.base.hydra.sweep.dir)
         with sweep_display(make_console(), title, [f for _, f in todo]), sweeping(folder):
-            watch = Watch(folder)
+            watch = StopSignalPoller(folder)
             while todo:
                 looked = time.monotonic()
                 # What another process is at is left to it, and taken up should that process die.
-                free = [(texts, folder) for texts, folder in todo if not folder.claimed()]
+                free = [(texts, folder) for texts, folder in todo if not folder.is_locked()]
                 if free:
                     returns += self._launch(launcher, free, first)
                     looked = time.monotonic()
@@ -158,17 +158,18 @@ class CheckedSweeper(Sweeper):
                 todo = [
                     (texts, folder)
                     for texts, folder in todo
-                    if folder.sound_result() is None and (folder not in ours or folder.claimed())
+                    if folder.verified_result() is None
+                    and (folder not in ours or folder.is_locked())
                 ]
                 watch.check()
                 if todo:  # looking at thousands takes a while, and shall not take all the time
-                    time.sleep(max(_LOOK_SECONDS, time.monotonic() - looked))
+                    time.sleep(max(_POLL_SECONDS, time.monotonic() - looked))
         return returns
 
     def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> Any:
         # Jobs are composed anew, wherever they run: there they find the sweep's folder again.
         common = [f"hydra.sweep.dir={as_override(str(self.base.hydra.sweep.dir))}"]
-        if self.base.device == "auto" and runs_elsewhere(self.base.hydra):
+        if self.base.device == "auto" and is_remote(self.base.hydra):
             common.append(f"device={found_device('auto')}")
         try:
             overrides = [[*texts, *common] for texts, _ in jobs]
@@ -184,24 +185,24 @@ class CheckedSweeper(Sweeper):
         self.launched += len(jobs)
         self.elsewhere = set()
         for (_, folder), each in zip(jobs, returns, strict=True):
-            self._take(folder, each)
+            self._handle_return(folder, each)
         return returns
 
-    def _take(self, folder: RunFolder, done: JobReturn) -> None:
+    def _handle_return(self, folder: RunFolder, done: JobReturn) -> None:
         """Keep what a job says about a run that has left no record."""
         error = done._return_value if done.status == JobStatus.FAILED else None
-        if isinstance(error, Elsewhere):
+        if isinstance(error, RunLockedByAnotherProcess):
             self.elsewhere.add(folder)
             return
         if isinstance(error, (CannotWrite, JobRaised)):
-            self.raised.append(error)
-        if folder.sound_result() is not None:
+            self.job_errors.append(error)
+        if folder.verified_result() is not None:
             return
-        self.reasons[folder] = str(error) if error is not None else _STRAY
-        if isinstance(error, JobRaised) and not folder.claimed():
-            folder.note(error.trace)
+        self.reasons[folder] = str(error) if error is not None else _RECORD_NOT_FOUND
+        if isinstance(error, JobRaised) and not folder.is_locked():
+            folder.append_log(error.trace)
 
-    def own(self, arguments: Sequence[str]) -> list[str]:
+    def reproducing_arguments(self, arguments: Sequence[str]) -> list[str]:
         """The arguments that describe this sweep, launcher included."""
         hydra = OmegaConf.to_container(self.base.hydra.overrides.hydra)
         assert isinstance(hydra, list)
@@ -209,10 +210,10 @@ class CheckedSweeper(Sweeper):
         kept = [text for text in arguments if override_key(text) not in OWN_ARGUMENTS]
         return [*config_folders(self.base.hydra), *kept, *extra]
 
-    def cause(self) -> str:
+    def first_error(self) -> str:
         """What the first job raised, for a message about runs that left no record."""
-        if not self.raised:
+        if not self.job_errors:
             return ""
-        first = self.raised[0]
+        first = self.job_errors[0]
         verb = "was lost:" if isinstance(first, WorkerLost) else "raised"
         return f" (the first {verb} {first})"

@@ -15,9 +15,9 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from mixbench.compare.planned import earlier_starts, sweep_study
+from mixbench.compare.planned import previous_invocations, sweep_study
 from mixbench.compare.studies import MISSING, TaskRuns
-from mixbench.config.settings import NOT_IDENTITY, Settings
+from mixbench.config.settings import NOT_IN_HASH, Settings
 from mixbench.core.errors import RunsFailed, SettingError
 from mixbench.core.files import make_folder, write_json
 from mixbench.core.interruption import Interrupted
@@ -73,13 +73,13 @@ class ComparisonSweeper(CheckedSweeper):
         self.content: dict[str, Any] = {
             "kind": "comparison",
             "name": self.study.name,
-            "command": shlex.join(["mixbench", *self.own(arguments)]),
+            "command": shlex.join(["mixbench", *self.reproducing_arguments(arguments)]),
             "launcher": str(choices["hydra/launcher"]),
             "started": started.isoformat(timespec="seconds"),
             "study": {**self.study.description(), "changed": self._changes(arguments)},
         }
         try:
-            for wave in self.study.selection_waves():
+            for wave in self.study.selection_stages():
                 self._select(wave)
             if self.study.search.kind == "random":
                 self._extend()
@@ -99,7 +99,7 @@ class ComparisonSweeper(CheckedSweeper):
     def _allowed(self, arguments: Sequence[str]) -> list[str]:
         """The user's overrides; those of what the comparison decides are refused."""
         parser = OverridesParser.create(config_loader=self.context.config_loader)
-        decided = self.study.decided_keys()
+        decided = self.study.fixed_keys()
         for key, text in zip(_single_values(arguments, parser), arguments, strict=True):
             if key in decided:
                 raise SettingError(
@@ -112,7 +112,7 @@ class ComparisonSweeper(CheckedSweeper):
 
     def _changes(self, arguments: Sequence[str]) -> list[str]:
         """Overrides that change what the sweep's YAML describes."""
-        keys = ("sweep", "device", "threads", *NOT_IDENTITY, *OWN_ARGUMENTS)
+        keys = ("sweep", "device", "threads", *NOT_IN_HASH, *OWN_ARGUMENTS)
         return [
             text
             for text in arguments
@@ -126,7 +126,7 @@ class ComparisonSweeper(CheckedSweeper):
         """
         for task in self.study.tasks.values():
             first: dict[str, dict[str, Any]] = {}
-            for wave in self.study.selection_waves():
+            for wave in self.study.selection_stages():
                 for arm in wave:
                     runs = self.study.selection_runs(task, arm, first)
                     first[arm.name] = dict(runs[0].values)
@@ -139,7 +139,7 @@ class ComparisonSweeper(CheckedSweeper):
         """Refuse trials that train the same thing: they would pad the arm's budget."""
         seen: dict[str, Mapping[str, Any]] = {}
         for run in runs:
-            settings = self._settings(run).identifying()
+            settings = self._settings(run).result_settings()
             idle = _INTERPOLATED | ({"warmup"} if settings["schedule"] == "constant" else set())
             effective = {k: v for k, v in settings.items() if k not in idle}
             text = json.dumps(effective, sort_keys=True)
@@ -243,7 +243,7 @@ class ComparisonSweeper(CheckedSweeper):
         if unfinished:
             raise RunsFailed(
                 f"{len(unfinished)} selection runs left no record, so that nothing can be chosen; "
-                f"the same command runs them{self.cause()}"
+                f"the same command runs them{self.first_error()}"
             )
 
     def _evaluate(self) -> None:
@@ -276,7 +276,7 @@ class ComparisonSweeper(CheckedSweeper):
             {**run.as_dict(), "record": relative_record(folder), "identity": folder.identity}
             for run, folder in self.planned
         ]
-        self.content["earlier"] = earlier_starts(self.folder, self.content)
+        self.content["earlier"] = previous_invocations(self.folder, self.content)
         write_json(self.folder / "sweep.json", self.content)
 
     def _raise_for_lost(self) -> None:
@@ -297,7 +297,7 @@ class ComparisonSweeper(CheckedSweeper):
             counts = ", ".join(f"{lost.count(state)} {state}" for state in sorted(set(lost)))
             raise RunsFailed(
                 f"{len(lost)} of {len(states)} runs have no result ({counts}); "
-                f"`{self.content['command']} rerun=failed` makes them{self.cause()}"
+                f"`{self.content['command']} rerun=failed` makes them{self.first_error()}"
             )
 
 

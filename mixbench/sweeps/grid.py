@@ -92,7 +92,7 @@ class GridSweeper(CheckedSweeper):
             console.print(lost)
             raise RunsFailed(
                 f"{len(lost.rows)} of {len(jobs)} runs did not complete; "
-                f"`{shlex.join(['mixbench', '-m', *self.own(arguments)])} rerun=failed` "
-                f"retries those that failed{self.cause()}"
+                f"`{shlex.join(['mixbench', '-m', *self.reproducing_arguments(arguments)])} rerun=failed` "
+                f"retries those that failed{self.first_error()}"
             )
         return returns

@@ -17,7 +17,7 @@ def plan_table(study: Study) -> Table:
     numbers = study.numbers()
     said = ", ".join(f"{count} {stage}" for stage, count in numbers.items() if count)
     if study.search.kind == "random":
-        said += f"; up to {study.most_beyond_edges()} more beyond edges"
+        said += f"; up to {study.max_extension_runs()} more beyond edges"
     table = Table(
         title=Text(f"{study.name}: {sum(numbers.values())} runs ({said}); nothing was run"),
         title_justify="left",

@@ -116,7 +116,7 @@ class Study:
         self._check_inheritance()
         self.unequal_budget = self._check_budgets(node["unequal_budget"])
 
-    def selection_waves(self) -> Iterator[list[Arm]]:
+    def selection_stages(self) -> Iterator[list[Arm]]:
         """Arms in groups: a later group's arms inherit from the earlier groups' choices."""
         done: set[str] = set()
         while len(done) < len(self.arms):
@@ -203,7 +203,7 @@ class Study:
             * len(self.ablation_seeds),
         }
 
-    def most_beyond_edges(self) -> int:
+    def max_extension_runs(self) -> int:
         """How many selection runs a random search may add because best trials lie on edges."""
         an_extension = sum(map(extension_size, self.arms.values()))
         return self.search.extensions * len(self.tasks) * an_extension * len(self.selection_seeds)
@@ -228,7 +228,7 @@ class Study:
             "source": self.source,
         }
 
-    def decided_keys(self) -> set[str]:
+    def fixed_keys(self) -> set[str]:
         """Settings that the description decides, which the command line may not."""
         keys = {"mixer", "mixer._target_", "seed", "test"}
         texts = [
@@ -299,7 +299,7 @@ class Study:
                     raise SettingError(
                         place, expected=f"no {key} in the arm's own grid", got="one in both"
                     )
-        for wave in self.selection_waves():
+        for wave in self.selection_stages():
             if not wave:
                 raise SettingError(
                     "sweep.arms", expected="arms that do not inherit in a circle", got="a circle"

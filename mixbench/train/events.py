@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from mixbench.datasets.base import Dataset, Split
+from mixbench.datasets.base import Dataset, SplitName
 
 
 class Diverged(Exception):
@@ -58,7 +58,7 @@ class Training(Protocol):
 
     def state(self) -> dict[str, Any]: ...
 
-    def tensors(self, split: Split) -> tuple[Tensor, Tensor]: ...
+    def tensors(self, split: SplitName) -> tuple[Tensor, Tensor]: ...
 
 
 class Callback(Protocol):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixbench.core import seeds
-from mixbench.datasets.base import IGNORE, Dataset, Rows, Split
+from mixbench.datasets.base import IGNORE, Dataset, Examples, SplitName
 from mixbench.models.inspect import n_cells
 from mixbench.train.events import Callback, Diverged, Epoch, Step
 
@@ -40,8 +40,8 @@ class Trainer:
     finite raises `Diverged`.
 
     Args:
-        model: Called with tokens `[B, T]` and a mask of asked positions it gives their logits; with
-            windows `[B, T]`, one value each.
+        model: Called with tokens `[B, T]` and a mask of target positions it gives their logits;
+            with windows `[B, T]`, one value each.
         dataset: The task.
         rows: Its splits.
         optimizer: Over the model's parameters; its learning rate is the schedule's peak.
@@ -61,7 +61,7 @@ class Trainer:
         *,
         model: nn.Module,
         dataset: Dataset,
-        rows: dict[Split, Rows],
+        rows: dict[SplitName, Examples],
         optimizer: torch.optim.Optimizer,
         seed: int,
         steps: int,
@@ -136,7 +136,7 @@ class Trainer:
                 for callback in callbacks:
                     callback.on_epoch(Epoch(self.epoch, self.step, metrics, lr, self.seconds), self)
 
-    def evaluate(self, split: Split) -> dict[str, float]:
+    def evaluate(self, split: SplitName) -> dict[str, float]:
         """Loss and metrics of a split, named `split/metric`.
 
         The largest number of memory cells that the model reports on the way is kept in `n_cells`.
@@ -151,12 +151,14 @@ class Trainer:
         with torch.no_grad():
             for start in range(0, len(inputs), _EVALUATION_BATCH):
                 index = slice(start, start + _EVALUATION_BATCH)
-                outputs, asked, labels = self._outputs(self.model, inputs[index], targets[index])
+                outputs, is_target, labels = self._outputs(
+                    self.model, inputs[index], targets[index]
+                )
                 if labels.is_floating_point():
                     labels = labels.double()
                 total += float(self._loss(outputs.double(), labels, "sum"))
                 count += len(labels)
-                predictions[index][asked] = self._predictions(outputs).to(predictions.dtype)
+                predictions[index][is_target] = self._predictions(outputs).to(predictions.dtype)
                 cells = n_cells(self.model)
                 if cells is not None:
                     self.n_cells = max(cells, self.n_cells or 0)
@@ -197,7 +199,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
 
-    def tensors(self, split: Split) -> tuple[Tensor, Tensor]:
+    def tensors(self, split: SplitName) -> tuple[Tensor, Tensor]:
         """Inputs and targets on the device; real numbers in the model's precision."""
         inputs, targets = (
             torch.from_numpy(array).to(self.device)
@@ -210,7 +212,7 @@ class Trainer:
 
     def _batches(self) -> Iterator[Tensor]:
         """Row numbers of the epoch's batches, cut where the steps run out."""
-        rows = self.dataset.visits(self.epoch / self.epochs)
+        rows = self.dataset.epoch_rows(self.epoch / self.epochs)
         n = rows.stop - rows.start
         order = seeds.stream(self.seed, "order", self.epoch).permutation(n) + rows.start
         for start in range(self.batch * self.batch_size, n, self.batch_size):
@@ -268,18 +270,22 @@ class Trainer:
     def _outputs(
         self, model: Callable[..., Tensor], inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs where asked (logits `[M, N]` or values `[M]`), the mask, and targets `[M]`."""
+        """Outputs at the targets (logits `[M, N]` or values `[M]`), the mask, and targets `[M]`."""
         autocast: AbstractContextManager[object] = nullcontext()
         if self.dtype == "bfloat16":
             autocast = torch.autocast(self.device.type, torch.bfloat16)
         with autocast:
             if self.dataset.kind == "tokens":
-                asked = targets != IGNORE
-                outputs = model(inputs, asked)
+                is_target = targets != IGNORE
+                outputs = model(inputs, is_target)
             else:
-                asked = torch.ones_like(targets, dtype=torch.bool)
+                is_target = torch.ones_like(targets, dtype=torch.bool)
                 outputs = model(inputs)
-        return outputs if self.dtype == "float64" else outputs.float(), asked, targets[asked]
+        return (
+            outputs if self.dtype == "float64" else outputs.float(),
+            is_target,
+            targets[is_target],
+        )
 
     def _loss(self, outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         if self.dataset.kind == "tokens":

@@ -36,7 +36,7 @@ def test_what_is_wrong_fails_the_right_checks_and_no_others(broken):
     failed = failures(run_checks(broken, seq_len=66, skip=REPORTED))
     assert {outcome.check for outcome in failed} == expected, failed
     assert says in failed[0].observed
-    assert all(outcome.look for outcome in failed)
+    assert all(outcome.hint for outcome in failed)
 
 
 def test_every_required_check_catches_something():
@@ -116,8 +116,8 @@ def test_an_exception_in_forward_names_the_users_line():
 
     outcomes = run_checks(Raises, seq_len=34, skip=[name for name in NAMES if name != "shape"])
     assert outcomes[0].observed == "IndexError: on purpose"
-    assert outcomes[0].look.startswith("test_checks.py, line ")
-    assert outcomes[0].look.endswith("in forward")
+    assert outcomes[0].hint.startswith("test_checks.py, line ")
+    assert outcomes[0].hint.endswith("in forward")
 
 
 def test_the_checks_leave_the_global_generator_alone():
@@ -138,7 +138,7 @@ def test_under_pytest_a_failure_is_one_and_what_does_not_apply_is_skipped():
     assert len(parameters) == 2 * (len(NAMES) - len(REPORTED))
     with pytest.raises(AssertionError, match="the output at 0 moves"):
         parameters["LeaksOneStep-causality"]()
-    with pytest.raises(pytest.skip.Exception, match="looks both ways"):
+    with pytest.raises(pytest.skip.Exception, match="is bidirectional"):
         parameters["BothWays-causality"]()
     parameters["LeaksOneStep-shape"]()
 
@@ -152,7 +152,7 @@ def test_the_command_checks_both_forms(capfd, monkeypatch):
     out = capfd.readouterr().out
     assert code == 0
     assert "attention, causal: 2 passed" in out
-    assert "attention, both ways: 1 passed, 1 skipped" in out
+    assert "attention, bidirectional: 1 passed, 1 skipped" in out
 
 
 def test_the_command_as_json_and_the_exit_code(capfd):

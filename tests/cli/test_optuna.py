@@ -33,10 +33,10 @@ def test_a_diverged_run_scores_worst(capfd, higher, worst):
     result = {
         "status": "diverged", "reason": "step 3", "higher_is_better": higher, "metric": "accuracy"
     }  # fmt: skip
-    assert run._told(result, ["lr=1e6"]) == worst
+    assert run.report_to_optimizer(result, ["lr=1e6"]) == worst
     assert capfd.readouterr().out == "lr=1e6  diverged: step 3\n"
     done = {**result, "status": "completed", "metrics": {"valid/accuracy": 0.25}}
-    assert run._told(done, ["lr=1"]) == 0.25
+    assert run.report_to_optimizer(done, ["lr=1"]) == 0.25
 
 
 def test_a_search_ends_with_the_best_and_goes_on_after_a_diverged_run(tmp_path, monkeypatch):

@@ -235,14 +235,14 @@ def test_an_idea_that_diverges_beats_nothing(tmp_path):
     assert comparison["diverged"] == {"local": 1, "attention": 0}
     assert comparison["outcome"] == "inconclusive"
     headline = study["tasks"][0]["verdicts"][0]["headline"]
-    assert "local diverged at 1; an idea that diverges beats nothing" in headline
+    assert "local diverged at 1; an arm with diverged runs cannot win" in headline
 
 
 def test_one_seed_gets_no_advice(tmp_path):
     for mixer in ("attention", "local"):
         fabricate(tmp_path, mixer)
     headline = report(tmp_path)["tasks"][0]["verdicts"][0]["headline"]
-    assert headline.endswith("1 seeds; one seed tells nothing of the spread)")
+    assert headline.endswith("1 seeds; cannot estimate variance from one seed)")
 
 
 @pytest.mark.parametrize(

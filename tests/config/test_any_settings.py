@@ -40,9 +40,9 @@ KEYS = st.sampled_from(
      "model.residual", "mixer.num_heads", "mixer.addr_scale", "mixer.sigma", "mixer.window",
      "mixer.eta", "mixer.radius", "mixer.retention_init", "mixer.conv_width", "mixer.weights",
      "mixer.read_mode", "mixer.one_cell", "mixer.key_width", "dataset.num_pairs",
-     "dataset.vocab_size", "dataset.seq_len", "dataset.filler", "dataset.growth",
-     "dataset.min_pairs", "optimizer.eps", "optimizer.betas", "nonsense", "mixer.nonsense",
-     "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint", "allowed_targets",
+     "dataset.vocab_size", "dataset.seq_len", "dataset.filler", "dataset.curriculum_end",
+     "dataset.curriculum_start_pairs", "optimizer.eps", "optimizer.betas", "nonsense",
+     "mixer.nonsense", "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint", "allowed_targets",
      "mixer._target_"]
 )  # fmt: skip
 SETTINGS = st.builds(lambda k, v: f"{k}={v}", KEYS, st.one_of(NUMBERS, WORDS))

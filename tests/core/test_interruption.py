@@ -15,7 +15,13 @@ import pytest
 
 from mixbench.core import interruption
 from mixbench.core.errors import RunsFailed
-from mixbench.core.interruption import Interrupted, Watch, runs_a_sweep, stop_sweep, sweeping
+from mixbench.core.interruption import (
+    Interrupted,
+    StopSignalPoller,
+    is_sweeper,
+    stop_sweep,
+    sweeping,
+)
 from mixbench.records.folder import RunFolder
 from tests.conftest import TINY, run_command
 from tests.runs.test_run import comparable
@@ -55,7 +61,7 @@ def test_a_signal_lets_a_run_save_and_says_how_to_go_on(tmp_path, signum):
     process.send_signal(signum)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signum
-    assert err.startswith("mixbench: interrupted; the same command goes on from there: mixbench ")
+    assert err.startswith("mixbench: interrupted; run the same command to resume: mixbench ")
     (folder,) = (tmp_path / "outputs" / "runs").iterdir()
     assert not (folder / "result.json").exists()
     assert (folder / "checkpoint.pt").exists()
@@ -94,7 +100,7 @@ def test_ctrl_c_lets_every_worker_save(tmp_path):
 def sweeper_file(folder: Path, pid: int, place: str | None = None, age: float = 0) -> Path:
     """What a sweep writes for its workers, as if a process `pid` ran it."""
     path = folder / ".sweeper"
-    path.write_text(f"{place or interruption._place()} {pid}\n")
+    path.write_text(f"{place or interruption._host_id()} {pid}\n")
     os.utime(path, (time.time() - age,) * 2)
     return path
 
@@ -108,27 +114,27 @@ def gone():
 
 def test_a_worker_whose_sweep_is_gone_stops(tmp_path, monkeypatch, gone):
     followed = []
-    monkeypatch.setattr(interruption, "_leave_with", followed.append)
+    monkeypatch.setattr(interruption, "_exit_when_parent_dies", followed.append)
     sweeper_file(tmp_path, gone)
     with pytest.raises(Interrupted, match="gone"):
-        Watch(tmp_path).check()
+        StopSignalPoller(tmp_path).check()
     sweeper_file(tmp_path, os.getppid())
-    Watch(tmp_path).check()
+    StopSignalPoller(tmp_path).check()
     assert followed == [gone, os.getppid()]
     (tmp_path / ".sweeper").unlink()
     with pytest.raises(Interrupted, match="over, or its folder is not shared"):
-        Watch(tmp_path).check()
+        StopSignalPoller(tmp_path).check()
 
 
 def test_a_sweep_killed_and_not_waited_for_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(interruption, "_leave_with", lambda pid: None)
+    monkeypatch.setattr(interruption, "_exit_when_parent_dies", lambda pid: None)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     sweeper_file(tmp_path, process.pid)
-    Watch(tmp_path).check()
+    StopSignalPoller(tmp_path).check()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(Interrupted, match="gone"):
-        Watch(tmp_path).check()
+        StopSignalPoller(tmp_path).check()
     process.communicate()
 
 
@@ -137,7 +143,7 @@ def test_on_another_machine_a_worker_listens_for_its_sweep(tmp_path, monkeypatch
     for name, seconds in (("_LOOK", 0.0), ("_BEAT", 0.1), ("_SILENT", 0.3)):
         monkeypatch.setattr(interruption, f"{name}_SECONDS", seconds)
     path = sweeper_file(tmp_path, gone, "another-machine")
-    watch = Watch(tmp_path)
+    watch = StopSignalPoller(tmp_path)
     for _ in range(3):
         watch.check()
         time.sleep(0.2)
@@ -149,34 +155,34 @@ def test_on_another_machine_a_worker_listens_for_its_sweep(tmp_path, monkeypatch
 
 
 def test_a_job_that_starts_after_its_sweep_was_killed_does_not_begin(tmp_path, monkeypatch):
-    monkeypatch.setattr(interruption, "_BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(interruption, "_HEARTBEAT_SECONDS", 0.1)
     path = sweeper_file(tmp_path, 1, "another-machine", age=3600)
     with pytest.raises(Interrupted, match="before it started"):
-        Watch(tmp_path).check()
-    monkeypatch.setattr(interruption, "_BEAT_SECONDS", 5)
+        StopSignalPoller(tmp_path).check()
+    monkeypatch.setattr(interruption, "_HEARTBEAT_SECONDS", 5)
     beat = threading.Timer(0.5, path.touch)
     beat.start()
-    Watch(tmp_path).check()  # the clocks differ, and the sweep is alive
+    StopSignalPoller(tmp_path).check()  # the clocks differ, and the sweep is alive
     beat.join()
 
 
 def test_a_sweep_is_heard_of_while_it_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(interruption, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(interruption, "_HEARTBEAT_SECONDS", 0.05)
     path = tmp_path / ".sweeper"
     with sweeping(tmp_path):
-        assert runs_a_sweep()
-        assert path.read_text() == f"{interruption._place()} {os.getpid()}\n"
+        assert is_sweeper()
+        assert path.read_text() == f"{interruption._host_id()} {os.getpid()}\n"
         os.utime(path, (0, 0))
         deadline = time.monotonic() + 30
         while path.stat().st_mtime == 0 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert path.stat().st_mtime > 0
-        Watch(tmp_path).check()
+        StopSignalPoller(tmp_path).check()
         stop_sweep(tmp_path, "error")
         with pytest.raises(RunsFailed, match="on_error=stop"):
-            Watch(tmp_path).check()
+            StopSignalPoller(tmp_path).check()
     assert not path.exists()
-    assert not runs_a_sweep()
+    assert not is_sweeper()
 
 
 def test_what_two_ways_ask_of_a_worker_is_asked_once():
@@ -184,14 +190,14 @@ def test_what_two_ways_ask_of_a_worker_is_asked_once():
     code = (
         "import os, signal, sys\n"
         "from mixbench.core import interruption\n"
-        "from mixbench.core.interruption import Interrupted, Watch\n"
-        "from mixbench.core.interruption import signals_kept, stopped_in_order\n"
+        "from mixbench.core.interruption import Interrupted, StopSignalPoller\n"
+        "from mixbench.core.interruption import handle_signals, defer_signals\n"
         "interruption._request.worker = sys.argv[1] == 'worker'\n"
-        "with signals_kept(), stopped_in_order():\n"
+        "with handle_signals(), defer_signals():\n"
         "    for _ in range(2):\n"
         "        os.kill(os.getpid(), getattr(signal, sys.argv[2]))\n"
         "    try:\n"
-        "        Watch(None).check()\n"
+        "        StopSignalPoller(None).check()\n"
         "    except Interrupted as error:\n"
         "        print('asked by', error.why, flush=True)\n"
     )
@@ -214,10 +220,10 @@ def test_a_worker_ends_after_its_sweeper_and_the_run_in_it(tmp_path, gone):
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from mixbench.core.interruption import Interrupted, Watch, stopped_in_order\n"
-        "with stopped_in_order():\n"
+        "from mixbench.core.interruption import Interrupted, StopSignalPoller, defer_signals\n"
+        "with defer_signals():\n"
         "    try:\n"
-        "        Watch(Path(sys.argv[1])).check()\n"
+        "        StopSignalPoller(Path(sys.argv[1])).check()\n"
         "    except Interrupted:\n"
         "        time.sleep(2)\n"
         "    print('the run is over', flush=True)\n"
@@ -263,7 +269,7 @@ def test_processes_share_a_grid(tmp_path):
     assert len(logs) == RUNS
     for log in logs:
         assert log.read_text().count(" completed, record in ") == 1
-        assert RunFolder.at(log.parent).sound_result() is not None
+        assert RunFolder.at(log.parent).verified_result() is not None
     sweeps = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/sweeps/*/sweep.json")]
     assert len(sweeps) == PROCESSES
     assert all(len(sweep["runs"]) == RUNS for sweep in sweeps)

@@ -150,7 +150,8 @@ def test_located_finds_without_importing(tmp_path, monkeypatch):
 def test_commands_that_compose_know_installed_packages(site):
     """What our commands compose comes from the same search path."""
     code = (
-        "from mixbench.config.compose import compose_config as c;print(c(['mixer=scale']).mixer._target_)"
+        "from mixbench.config.compose import compose_config as c;"
+        "print(c(['mixer=scale']).mixer._target_)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,

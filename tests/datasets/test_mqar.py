@@ -178,17 +178,17 @@ def test_memory_does_not_grow_with_the_vocabulary():
 
 
 def curriculum(**change) -> MQAR:
-    settings = {"vocab_size": 64, "seq_len": 64, "num_pairs": 12, "min_pairs": 2}
+    settings = {"vocab_size": 64, "seq_len": 64, "num_pairs": 12, "curriculum_start_pairs": 2}
     sizes = {"num_train": 50, "num_valid": 20, "num_test": 20}
     return MQAR(**{**settings, **sizes, **change})
 
 
 def test_a_curriculum_doubles_the_pairs():
-    dataset = curriculum(growth=0.75)
+    dataset = curriculum(curriculum_end=0.75)
     rows = dataset.generate("train", 0)
     pairs = {}
     for progress in (0.0, 0.2, 0.25, 0.5, 0.74, 0.75, 1.0):
-        visited = rows.targets[dataset.visits(progress)]
+        visited = rows.targets[dataset.epoch_rows(progress)]
         assert len(visited) == dataset.size("train") == 50
         (pairs[progress],) = set((visited != IGNORE).sum(axis=1).tolist())
     assert pairs == {0.0: 2, 0.2: 2, 0.25: 4, 0.5: 8, 0.74: 8, 0.75: 12, 1.0: 12}
@@ -200,10 +200,12 @@ def test_a_curriculum_doubles_the_pairs():
 def test_a_curriculum_leaves_the_other_splits_and_its_absence_alone():
     for split in ("valid", "test"):
         with_one = curriculum().generate(split, 0)
-        without = curriculum(min_pairs=None).generate(split, 0)
+        without = curriculum(curriculum_start_pairs=None).generate(split, 0)
         assert with_one.inputs.tobytes() == without.inputs.tobytes()
         assert with_one.targets.tobytes() == without.targets.tobytes()
-    one_stage, none = (curriculum(min_pairs=m).generate("train", 0) for m in (12, None))
+    one_stage, none = (
+        curriculum(curriculum_start_pairs=m).generate("train", 0) for m in (12, None)
+    )
     assert one_stage.inputs.tobytes() == none.inputs.tobytes()
 
 
@@ -227,12 +229,12 @@ def test_metrics_and_chance():
         ({"num_pairs": 9}, "num_pairs"),
         ({"num_pairs": 0}, "num_pairs"),
         ({"vocab_size": 9}, "vocab_size"),
-        ({"min_pairs": 0}, "min_pairs"),
-        ({"min_pairs": 5}, "min_pairs"),
-        ({"growth": 0.0}, "growth"),
-        ({"growth": 1.1}, "growth"),
-        ({"power": 0.0}, "power"),
-        ({"power": float("nan")}, "power"),
+        ({"curriculum_start_pairs": 0}, "curriculum_start_pairs"),
+        ({"curriculum_start_pairs": 5}, "curriculum_start_pairs"),
+        ({"curriculum_end": 0.0}, "curriculum_end"),
+        ({"curriculum_end": 1.1}, "curriculum_end"),
+        ({"slot_exponent": 0.0}, "slot_exponent"),
+        ({"slot_exponent": float("nan")}, "slot_exponent"),
         ({"num_test": 0}, "num_test"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from docs.results.lattice.address_overlap import MeetingLog, main, meeting, spread
+from docs.results.lattice.address_overlap import OverlapLogger, address_overlap, main, spread
 from mixbench.datasets.mqar import MQAR
 from mixbench.mixers.lattice import Lattice
 from mixbench.ops.spline import spline_neighbourhood
@@ -39,7 +39,7 @@ def apart():
 
 def met(write, read, **knobs):
     """Matching and other share at +1, +2, +3."""
-    found = meeting(lattice(write, read, **knobs), X, TOKENS, num_pairs=3)
+    found = address_overlap(lattice(write, read, **knobs), X, TOKENS, num_pairs=3)
     assert [m.offset for m in found] == [1, 2, 3]
     return np.array([(m.matching, m.other) for m in found])
 
@@ -89,7 +89,7 @@ def test_cosines_are_of_the_head_that_tells_pairs_apart():
     tokens = TOKENS.clone()
     tokens[0, 8], tokens[0, 10] = 0, 0  # only the second pair is asked for
     k[0, 3, 1] = torch.tensor([0.8, 0.6])
-    found = meeting(lattice(*apart(), q, k), X, tokens, num_pairs=3)
+    found = address_overlap(lattice(*apart(), q, k), X, tokens, num_pairs=3)
     cosines = np.array([(m.cosine_matching, m.cosine_other) for m in found])
     # At +2 no head tells them apart. Position 3 is also the first pair's +3, one of two others.
     assert cosines == pytest.approx(np.array([(0.6, 0), (1, 1), (0, 0.3)]))
@@ -112,7 +112,7 @@ def test_shares_and_cosines_agree_with_loops():
     x = torch.randn(8, 24, 8)
     write, read = (spline_neighbourhood(a)[0].tolist() for a in mixer.addresses(mixer.conv(x)))
     q, k, _ = mixer.content(mixer.conv(x))
-    for found in meeting(mixer, x, torch.from_numpy(rows.inputs), K):
+    for found in address_overlap(mixer, x, torch.from_numpy(rows.inputs), K):
         hits, cosines = {True: [], False: []}, {True: [], False: []}
         for b, t in zip(*(rows.targets != -100).nonzero(), strict=True):
             for pair in range(K):
@@ -129,7 +129,7 @@ def test_shares_and_cosines_agree_with_loops():
 
 def test_the_log_looks_at_every_epoch_and_layer_and_leaves_the_run_alone(settings):
     arguments = ("mixer=lattice", "dataset=mqar", "epochs=2")
-    log = MeetingLog()
+    log = OverlapLogger()
     watched = run(settings(*arguments), [log]).result
     assert [(row.step, row.layer) for row in log.rows] == [(4, 1), (4, 2), (8, 1), (8, 2)]
     assert log.rows[-1].accuracy == watched["metrics"]["valid/accuracy"]

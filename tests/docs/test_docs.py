@@ -156,7 +156,7 @@ def dry() -> Callable[[Command], int]:
             number.append(sum(self.study.numbers().values()))
             task = next(iter(self.study.tasks.values()))
             first: dict[str, Any] = {}
-            for arm in (arm for wave in self.study.selection_waves() for arm in wave):
+            for arm in (arm for wave in self.study.selection_stages() for arm in wave):
                 planned = self.study.selection_runs(task, arm, first)[0]
                 first[arm.name] = dict(planned.values)
                 self._settings(planned)

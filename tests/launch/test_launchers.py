@@ -26,11 +26,11 @@ from mixbench.config.check import check
 from mixbench.config.compose import compose_config
 from mixbench.core.errors import (
     CannotWrite,
-    Elsewhere,
     JobRaised,
+    JobStopped,
+    RunLockedByAnotherProcess,
     RunsFailed,
     SettingError,
-    Stopped,
     WorkerLost,
 )
 from mixbench.launch import base as launchers
@@ -156,10 +156,10 @@ def test_a_machine_without_a_gpu_hands_runs_to_one_that_has_one(monkeypatch):
 @pytest.mark.parametrize(
     "error",
     [
-        Stopped("SIGTERM", signal.SIGTERM),
+        JobStopped("SIGTERM", signal.SIGTERM),
         JobRaised("ValueError: no", "Traceback ..."),
         WorkerLost("killed", "its output"),
-        Elsewhere("a run"),
+        RunLockedByAnotherProcess("a run"),
         RunsFailed("the run diverged"),
         CannotWrite("a file", "no room"),
     ],
@@ -306,15 +306,15 @@ def test_a_lost_job_costs_no_other(tmp_path, monkeypatch):
     assert second.status == JobStatus.COMPLETED
     assert isinstance(first._return_value, WorkerLost)
     assert str(first._return_value) == (
-        "SLURM's job 7_0 ended (OUT_OF_MEMORY, OutOfMemory) and gave no answer; "
-        f"its output, 'Killed by the kernel': {tmp_path}/7_0.err"
+        "SLURM's job 7_0 ended (OUT_OF_MEMORY, OutOfMemory): exited without returning a "
+        f"result; last stderr line 'Killed by the kernel': {tmp_path}/7_0.err"
     )
     assert looks.count("squeue") == 6
     assert not list(tmp_path.glob(".submitit/*"))
 
 
 def test_a_job_slurm_puts_back_is_waited_for(tmp_path, monkeypatch):
-    stopped = done(Stopped("SIGTERM", signal.SIGTERM))
+    stopped = done(JobStopped("SIGTERM", signal.SIGTERM))
     slurm = Slurm(
         monkeypatch, tmp_path, {"7_0": RUNNING}, {"7_0": "COMPLETING None"}, {"7_0": PENDING},
         {"7_0": RUNNING},
@@ -334,14 +334,14 @@ def test_a_job_slurm_puts_back_is_waited_for(tmp_path, monkeypatch):
 
 def test_a_job_that_somebody_cancelled_is_not_started_again(tmp_path, monkeypatch):
     slurm = Slurm(monkeypatch, tmp_path, {"7_0": RUNNING}, {})
-    slurm.answers["7_0"] = [done(Stopped("SIGTERM", signal.SIGTERM))]
+    slurm.answers["7_0"] = [done(JobStopped("SIGTERM", signal.SIGTERM))]
     (found,) = slurm.launcher.launch([["seed=1"]], 0)
-    assert isinstance(found._return_value, Stopped)
+    assert isinstance(found._return_value, JobStopped)
     assert len(slurm.submitted) == 1
 
 
 def test_a_run_longer_than_its_job_goes_on_in_another(tmp_path, monkeypatch):
-    over = done(Stopped("SIGUSR2", signal.SIGUSR2))
+    over = done(JobStopped("SIGUSR2", signal.SIGUSR2))
     queue = {f"7_{number}": RUNNING for number in range(4)}
     slurm = Slurm(monkeypatch, tmp_path, queue, max_num_timeout=2)
     slurm.answers = {"7_0": [over], "7_1": [over], "7_2": [done()]}
@@ -351,7 +351,7 @@ def test_a_run_longer_than_its_job_goes_on_in_another(tmp_path, monkeypatch):
     slurm = Slurm(monkeypatch, tmp_path, queue, max_num_timeout=1)
     slurm.answers = {"7_0": [over], "7_1": [over]}
     (found,) = slurm.launcher.launch([["seed=1"]], 0)
-    assert isinstance(found._return_value, Stopped)
+    assert isinstance(found._return_value, JobStopped)
     assert len(slurm.submitted) == 2
 
 
@@ -362,7 +362,7 @@ def test_a_sweep_that_stops_takes_back_what_has_not_started(tmp_path, monkeypatc
     submit = slurm.map_array
 
     def map_array(*arguments):  # told to stop while it submits
-        slurm.answers["7_0"] = [done(Stopped("SIGINT", signal.SIGINT))]
+        slurm.answers["7_0"] = [done(JobStopped("SIGINT", signal.SIGINT))]
         slurm.stop = True
         return submit(*arguments)
 
@@ -409,11 +409,13 @@ def sweeper():
 def test_a_run_without_a_record_says_what_became_of_it(tmp_path, sweeper):
     names = ("raised", "lost", "stopped", "stray", "elsewhere")
     folders = {name: RunFolder(tmp_path / name, name) for name in names}
-    sweeper._take(folders["raised"], done(JobRaised("SettingError: device: no", "Traceback: it")))
-    sweeper._take(folders["lost"], done(WorkerLost("killed", "killed\nits last words")))
-    sweeper._take(folders["stopped"], done(Stopped("SIGTERM", signal.SIGTERM)))
-    sweeper._take(folders["stray"], done())
-    sweeper._take(folders["elsewhere"], done(Elsewhere("another process")))
+    sweeper._handle_return(
+        folders["raised"], done(JobRaised("SettingError: device: no", "Traceback: it"))
+    )
+    sweeper._handle_return(folders["lost"], done(WorkerLost("killed", "killed\nits last words")))
+    sweeper._handle_return(folders["stopped"], done(JobStopped("SIGTERM", signal.SIGTERM)))
+    sweeper._handle_return(folders["stray"], done())
+    sweeper._handle_return(folders["elsewhere"], done(RunLockedByAnotherProcess("another process")))
     assert {folder.identity: text[:14] for folder, text in sweeper.reasons.items()} == {
         "raised": "SettingError: ",
         "lost": "killed",
@@ -425,5 +427,5 @@ def test_a_run_without_a_record_says_what_became_of_it(tmp_path, sweeper):
     assert folders["lost"].log.read_text().endswith(" ERROR killed\nits last words\n")
     assert not folders["stopped"].log.exists()
     assert sweeper.cause() == " (the first raised SettingError: device: no)"
-    sweeper.raised.pop(0)
+    sweeper.job_errors.pop(0)
     assert sweeper.cause() == " (the first was lost: killed)"

@@ -20,7 +20,7 @@ from mixbench.mixers.parts.attention_weights import window_pairs
 from mixbench.mixers.parts.spiderweb_theory import predictions, reach
 from mixbench.mixers.spiderweb import Spiderweb
 from mixbench.models.blocks import WindowBlock
-from mixbench.models.measure import counted_flops, held, streamed_state
+from mixbench.models.measure import count_elements, measured_flops, measured_state_size
 from mixbench.models.signature import evaluate, summarise
 from mixbench.models.window_regressor import WindowRegressor
 from tests.support.golden_names import from_golden_forecasting
@@ -191,7 +191,7 @@ def test_the_causal_spiderweb_does_not_depend_on_what_comes_after():
 def test_only_causal_mixers_stream():
     with pytest.raises(NotImplementedError):
         make("attention", causal=False).init_state(1)
-    assert streamed_state(make("attention", causal=False), torch.zeros(1, 3, 16)) is None
+    assert measured_state_size(make("attention", causal=False), torch.zeros(1, 3, 16)) is None
 
 
 # Accounting --------------------------------------------------------------------------------------
@@ -209,11 +209,11 @@ def test_state_size_is_what_streaming_holds(name, T, d_model):
             _, state = mixer.step(x, state)
     if name == "lattice":
         cells = len(state["cells"][0].cells)
-        assert held(state) == mixer.state_size(T, cells=cells)
-        assert held(state) <= mixer.state_size(T)
+        assert count_elements(state) == mixer.state_size(T, cells=cells)
+        assert count_elements(state) <= mixer.state_size(T)
     else:
-        assert held(state) == mixer.state_size(T)
-    assert held(state["conv"]) == mixer.conv_state_size() == 3 * d_model
+        assert count_elements(state) == mixer.state_size(T)
+    assert count_elements(state["conv"]) == mixer.conv_state_size() == 3 * d_model
 
 
 def test_published_operations_of_a_pair():
@@ -230,7 +230,7 @@ def test_attention_operations_against_pytorchs_counter(T):
     mixer = make("attention", False, conv_width=0, out_gate=False)
     multiplies = mixer.operations(T).multiplies * T
     softmax_and_scale = T * (2 * T + 16)  # two heads' divisions, the queries' scale
-    assert counted_flops(mixer, torch.randn(1, T, 16, dtype=F64)) == 2 * (
+    assert measured_flops(mixer, torch.randn(1, T, 16, dtype=F64)) == 2 * (
         multiplies - softmax_and_scale
     )
 

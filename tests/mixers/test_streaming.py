@@ -4,45 +4,45 @@ from __future__ import annotations
 
 import torch
 
-from mixbench.mixers.parts.caches import GrowingRows, PersistentCells
+from mixbench.mixers.parts.caches import KVCache, PersistentCells
 
 
 def row(value: float) -> torch.Tensor:
     return torch.full((2, 1, 1, 3), value)
 
 
-def values(rows: GrowingRows) -> list[float]:
+def values(rows: KVCache) -> list[float]:
     return rows.rows[0, 0, :, 0].tolist()
 
 
 def test_rows_grow_in_place_and_every_version_stays():
-    versions = [GrowingRows.empty(torch.zeros(()), 2, 1, 3)]
+    versions = [KVCache.empty(torch.zeros(()), 2, 1, 3)]
     for n in range(100):
-        versions.append(versions[-1].appended(row(n)))
+        versions.append(versions[-1].append(row(n)))
     assert all(values(version) == list(range(n)) for n, version in enumerate(versions))
     assert len({version.buffer.data_ptr() for version in versions[1:]}) == 4  # room 16, 32, 64, 128
     assert versions[-1].numel() == 100 * 6
 
 
 def test_a_second_continuation_does_not_change_the_first():
-    start = GrowingRows.empty(torch.zeros(()), 2, 1, 3).appended(row(1))
-    one, other = start.appended(row(2)), start.appended(row(3))
+    start = KVCache.empty(torch.zeros(()), 2, 1, 3).append(row(1))
+    one, other = start.append(row(2)), start.append(row(3))
     assert (values(start), values(one), values(other)) == ([1], [1, 2], [1, 3])
-    assert values(one.appended(row(4))) == [1, 2, 4]
+    assert values(one.append(row(4))) == [1, 2, 4]
 
 
 def test_a_window_stays_in_a_buffer_of_its_size():
-    rows = GrowingRows.empty(torch.zeros(()), 2, 1, 3)
+    rows = KVCache.empty(torch.zeros(()), 2, 1, 3)
     for n in range(1000):
-        rows = rows.appended(row(n)).last(5)
+        rows = rows.append(row(n)).truncate_left(5)
         assert rows.buffer.shape[2] <= 16
     assert values(rows) == [995, 996, 997, 998, 999]
-    assert values(rows.last(50)) == values(rows)
+    assert values(rows.truncate_left(50)) == values(rows)
 
 
 def test_rows_pass_gradients_on():
     x = row(2.0).requires_grad_()
-    rows = GrowingRows.empty(torch.zeros(()), 2, 1, 3).appended(x).appended(3 * x).last(1)
+    rows = KVCache.empty(torch.zeros(()), 2, 1, 3).append(x).append(3 * x).truncate_left(1)
     (grad,) = torch.autograd.grad(rows.rows.sum(), x)
     assert torch.equal(grad, torch.full_like(x, 3.0))
 

@@ -27,27 +27,31 @@ def random_inputs(
     return [x.requires_grad_() for x in inputs]
 
 
-def operator_inputs(carries: bool) -> tuple[object, ...]:
+def operator_inputs(return_state: bool) -> tuple[object, ...]:
     """Arguments of `delta_cells`: three sequences of 20 tokens, one cell each, two slots each."""
     _, _, q, k, v, alpha, beta = random_inputs(20, 1.0)
     cell = torch.zeros(3, 20, 1, 2)
     *plan, _ = planned(cell, cell)
     w = torch.rand(3, 20, 1, dtype=q.dtype, generator=torch.Generator().manual_seed(1))
-    entering = torch.ones(3 if carries else 0, 2, 5, 4, dtype=q.dtype)
-    leaves = [w.requires_grad_(), (0.5 * w).detach().requires_grad_(), entering.requires_grad_()]
-    return (*plan, q, k, v, alpha.log().detach().requires_grad_(), beta, *leaves, carries)
+    initial_state = torch.ones(3 if return_state else 0, 2, 5, 4, dtype=q.dtype)
+    leaves = [
+        w.requires_grad_(),
+        (0.5 * w).detach().requires_grad_(),
+        initial_state.requires_grad_(),
+    ]
+    return (*plan, q, k, v, alpha.log().detach().requires_grad_(), beta, *leaves, return_state)
 
 
-@pytest.mark.parametrize("carries", [True, False])
-def test_operator_keeps_the_rules_of_pytorch(carries):
+@pytest.mark.parametrize("return_state", [True, False])
+def test_operator_keeps_the_rules_of_pytorch(return_state):
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    result = torch.library.opcheck(delta_cells, operator_inputs(carries), test_utils=checks)
+    result = torch.library.opcheck(delta_cells, operator_inputs(return_state), test_utils=checks)
     assert set(result.values()) == {"SUCCESS"}
 
 
-@pytest.mark.parametrize("carries", [True, False])
-def test_every_gradient_equals_finite_differences(carries):
-    *tensors, last = operator_inputs(carries)
+@pytest.mark.parametrize("return_state", [True, False])
+def test_every_gradient_equals_finite_differences(return_state):
+    *tensors, last = operator_inputs(return_state)
     plan, leaves = tensors[:4], tensors[4:]
     assert torch.autograd.gradcheck(
         lambda *x: delta_cells(*plan, *x, last)[: 1 + last], leaves, atol=1e-6

@@ -122,7 +122,7 @@ def test_a_result_is_read_again_only_when_its_file_has_changed(tmp_path, monkeyp
         result = folder.read_result()
         assert result is not None
         assert result["metrics"]["valid/accuracy"] == 0.25
-    assert folder.sound_result() is result
+    assert folder.verified_result() is result
     assert reads == [folder.result]
     changed = folder.result.read_text().replace("0.25", "0.75")  # as long as it was
     folder.result.write_text(changed)

@@ -162,14 +162,14 @@ def test_the_page_is_inert(page):
 
 def test_every_section_is_there_and_the_verdict_comes_first(page, study):
     assert page.said("h1") == ["plain runs"]
-    assert page.said("h2") == ["Know this first", *SECTIONS]
+    assert page.said("h2") == ["Warnings", *SECTIONS]
     targets = [link["href"] for link in page.all("a") if link["href"].startswith("#")]
     assert len(targets) == len(SECTIONS)
     texts = [text for _, text in page.texts]
     verdicts = [v for task in study["tasks"] for v in task["verdicts"]]
     assert len(verdicts) == 4
     for verdict in verdicts:
-        assert texts.index(verdict["summary"]) < texts.index("Know this first")
+        assert texts.index(verdict["summary"]) < texts.index("Warnings")
         assert verdict["detail"] in texts
 
 
@@ -281,7 +281,7 @@ def test_the_state_plot_has_the_information_bound(report, study):
     assert states[-1] == pytest.approx(4 * 5 / 32)  # 4 pairs, each one of 32 values
     assert states[0] >= 1 / 32
     runs = [row for row in rows if row["kind"] == "run" and row["task"] == task["name"]]
-    assert {float(row["x"]) for row in runs} == {6.0}  # state_held of the made-up records
+    assert {float(row["x"]) for row in runs} == {6.0}  # measured_state_size of the made-up records
     (local,) = [arm for arm in task["arms"] if arm["name"] == "local"]
     assert local["recall"]["state_bits"] == 6 * 32
     assert local["recall"]["efficiency"] == pytest.approx(local["recall"]["bits"] / 192)
@@ -447,8 +447,8 @@ def compared(tmp_path, idea, baseline=0.5, **more):
         ([0.3] * 8, "not beaten", r"local is worse than attention\. .*-0\.2"),
         ([0.5001] * 8, "not beaten", "local is as good as attention, and not better"),
         ([0.499] * 8, "not beaten", "local is worse than attention, but not by much"),
-        ([0.4, 0.7] * 4, "inconclusive", "cannot be told yet .* A difference of 0.01 would matter"),
-        ([0.5], "inconclusive", "One seed tells nothing of the spread"),
+        ([0.4, 0.7] * 4, "inconclusive", "may or may not beat .* A difference of 0.01 would"),
+        ([0.5], "inconclusive", "The variance cannot be estimated from one seed"),
         ([], "incomplete", ""),
     ],
 )
@@ -478,7 +478,7 @@ def test_what_diverges_beats_nothing_in_a_sentence(tmp_path):
     study = compare(collect([tmp_path])[0])
     (task,) = study["tasks"]
     said = outcome_sentence(task, task["comparisons"][0])
-    assert said.startswith("local diverged at 1 seed, and what diverges beats nothing.")
+    assert said.startswith("local diverged at 1 seed, and an arm with diverged runs cannot win.")
     assert "mqar, local: 1 run diverged" in warnings(study)
 
 

@@ -14,7 +14,7 @@ import torch
 from filelock import FileLock
 
 import mixbench.runs.run as run_module
-from mixbench.core.errors import CannotWrite, Elsewhere
+from mixbench.core.errors import CannotWrite, RunLockedByAnotherProcess
 from mixbench.datasets import cache
 from mixbench.datasets.base import SPLITS
 from mixbench.datasets.mqar import MQAR
@@ -275,10 +275,10 @@ def test_a_damaged_file_is_named_set_aside_and_made_anew(settings, capsys, name,
     again = run(chosen, [])
     assert not again.reused
     assert comparable(again.result) == comparable(whole.result)
-    assert folder.sound_result() == again.result
+    assert folder.verified_result() == again.result
     assert [row["epoch"] for row in read_history(folder.history)] == [1, 2, 3]
     said = capsys.readouterr().out
-    assert f"set aside, to be made anew: {folder.path / name} (" in said
+    assert f"corrupt file moved to {folder.path / name}.broken-1; the run will be repeated (" in said
     assert (folder.path / f"{name}.broken-1").exists()
     assert f"{name}.broken-1" in folder.log.read_text()
     assert run(chosen, []).reused
@@ -343,7 +343,7 @@ def test_a_full_disk_leaves_everything_whole(settings, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(records.os, "replace", full)
-        with pytest.raises(CannotWrite, match="No space left on device; what is there is whole"):
+        with pytest.raises(CannotWrite, match="No space left on device; existing records are intact"):
             run(chosen, [])
     folder = folder_of(chosen)
     assert not folder.result.exists()
@@ -361,7 +361,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(settings):
     folder.create()
     with FileLock(folder.lock):
         assert folder.claimed()
-        with pytest.raises(Elsewhere):
+        with pytest.raises(RunLockedByAnotherProcess):
             run(chosen, [], wait=False)
     assert not folder.claimed()
     assert run(chosen, [], wait=False).result["status"] == "completed"
@@ -470,18 +470,18 @@ def test_a_faulty_streaming_form_does_not_cost_the_result(settings, monkeypatch)
     monkeypatch.setattr("mixbench.mixers.attention.Attention.mix_step", fail)
     outcome = run(settings(), [])
     assert outcome.result["status"] == "completed"
-    assert outcome.result["state_held"] is None
+    assert outcome.result["measured_state_size"] is None
     assert "no step" in outcome.folder.log.read_text()
 
 
 def test_costs_are_in_the_record(settings):
     result = run(settings("mixer=gated_deltanet"), []).result
     conv = 3 * 16
-    assert result["state_size"] == result["state_held"] == 2 * (2 * 8 * 8 + conv)
+    assert result["state_size"] == result["measured_state_size"] == 2 * (2 * 8 * 8 + conv)
     assert result["conv_state_size"] == 2 * conv
     assert result["operations"]["per_token"]["multiplies"] > 0
     assert result["operations"]["per_pair"] is None
-    assert result["operations"]["counted_flops_per_token"] > 0
+    assert result["operations"]["measured_flops_per_token"] > 0
     assert result["signature"]["holds"]
     assert {check["layer"] for check in result["signature"]["checks"]} == {0, 1}
 
@@ -619,7 +619,7 @@ def test_an_epoch_shows_every_row_once(settings):
 
 
 def test_a_curriculum_grows_and_survives_an_interruption(settings, tmp_path):
-    grow = ("dataset.min_pairs=1", "dataset.growth=0.6")
+    grow = ("dataset.curriculum_start_pairs=1", "dataset.curriculum_end=0.6")
     whole = run(settings(*grow, f"output_dir={tmp_path}/whole"), [])
     chosen = settings(*grow)
     with pytest.raises(KeyboardInterrupt):
@@ -638,7 +638,7 @@ def test_a_curriculum_is_seen_by_the_model(settings, monkeypatch):
         return step(self, inputs, targets)
 
     monkeypatch.setattr(Trainer, "_train_step", spy)
-    run(settings("dataset.min_pairs=1", "dataset.growth=0.6"), [])
+    run(settings("dataset.curriculum_start_pairs=1", "dataset.curriculum_end=0.6"), [])
     assert counts == [{1}] * 4 + [{2}] * 4 + [{4}] * 4
 
 

@@ -119,7 +119,7 @@ def differences(folder: Path, whole: Path, expected: Any) -> list[str]:
     faults = [f"lost: {name}" for name in wanted.keys() - found.keys()]
     faults += [f"not in the undisturbed: {name}" for name in found.keys() - wanted.keys()]
     for name in wanted.keys() & found.keys():
-        result, other = found[name].sound_result(), wanted[name].sound_result()
+        result, other = found[name].verified_result(), wanted[name].verified_result()
         if result is None or other is None:
             faults.append(f"no sound result: {name}")
             continue

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from mixbench.core import seeds
-from mixbench.datasets.base import IGNORE, Dataset, Rows
+from mixbench.datasets.base import IGNORE, Dataset, Examples
 from mixbench.mixers.base import Mixer
 from mixbench.mixers.claims import Check
 
@@ -185,7 +185,7 @@ class FirstToken(Dataset):
             labels = rng.permutation(labels)
         targets = inputs * 0 + IGNORE
         targets[:, -1] = labels
-        return Rows(inputs, targets)
+        return Examples(inputs, targets)
 
     def metrics(self, predictions, targets):
         return {"accuracy": float((predictions == targets)[:, -1].mean())}

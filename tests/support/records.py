@@ -73,7 +73,7 @@ def fabricate(
             "ceiling": 1.0,
             "parameters": {"total": 10, "mixer": 5},
             "state_size": 7,
-            "state_held": 6,
+            "measured_state_size": 6,
             "n_cells": None,
             "operations": {"per_token": {"multiplies": 3.0}, "per_pair": None},
             "metrics": metrics,

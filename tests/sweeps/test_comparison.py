@@ -267,7 +267,7 @@ def test_a_result_that_cannot_be_read_is_made_again(tmp_path):
 def test_trials_that_trained_the_same_thing_are_named(tmp_path):
     assert call(tmp_path, "sweep=padded") == 0
     (study,) = json.loads((sweep_of(tmp_path) / "report.json").read_text())["studies"]
-    said = "first_token, plain: grad_clip=1000000.0 and grad_clip=10000000.0 trained the same thing"
+    said = "first_token, plain: trials grad_clip=1000000.0 and grad_clip=10000000.0 produced identical losses"
     assert len([note for note in study["notes"] if note.startswith(said)]) == 1
     assert not [note for note in study["notes"] if note.startswith("first_token, first")]
 

@@ -117,7 +117,7 @@ def test_every_arm_of_a_random_search_has_its_trials():
     }  # fmt: skip
     assert plan.numbers()["selection"] == 48
     assert plan.arms["laplacian"].searched == ["lr", "mixer.sigma"]
-    assert {"lr", "mixer.sigma"} <= plan.decided_keys()
+    assert {"lr", "mixer.sigma"} <= plan.fixed_keys()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def study(**changes):
 def test_runs_of_both_stages():
     plan = study(tasks={"co2": TaskSchema(["dataset=sequence", "dataset.series=co2"], 0.1)})
     task = plan.tasks["co2"]
-    waves = list(plan.selection_waves())
+    waves = list(plan.selection_stages())
     assert [[arm.name for arm in wave] for wave in waves] == [["attention"], ["laplacian"]]
     first = plan.selection_runs(task, waves[0][0], {})
     assert [(run.trial, run.seed) for run in first] == [(t, s) for t in range(3) for s in range(4)]
@@ -88,7 +88,7 @@ def test_equal_budgets_are_the_rule():
 
 def test_what_the_description_decides():
     plan = study(tasks={"co2": TaskSchema(["dataset=sequence", "+steps=5"])})
-    assert plan.decided_keys() == {
+    assert plan.fixed_keys() == {
         "mixer", "mixer._target_", "seed", "test", "dataset", "steps", "lr", "optimizer.lr",
         "mixer.sigma",
     }  # fmt: skip

@@ -19,7 +19,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.cli.exit import told_in_one_line
+from mixbench.cli.exit import exit_with_one_line
 from mixbench.config.check import check
 from mixbench.config.compose import compose_config
 from mixbench.config.settings import Settings
@@ -43,7 +43,7 @@ _ROWS = 64
 
 
 @dataclass(frozen=True)
-class Meeting:
+class AddressOverlap:
     """How queries meet the tokens at one offset after the keys of their row's pairs.
 
     Attributes:
@@ -64,7 +64,9 @@ class Meeting:
 
 
 @torch.no_grad()
-def meeting(mixer: Lattice, x: Tensor, tokens: Tensor, num_pairs: int) -> list[Meeting]:
+def address_overlap(
+    mixer: Lattice, x: Tensor, tokens: Tensor, num_pairs: int
+) -> list[AddressOverlap]:
     """Whether queries find their own pair's cells rather than another pair's, at +1, +2 and +3.
 
     A query is a query slot that holds one of the row's keys (with `filler=random` also by chance).
@@ -95,7 +97,7 @@ def meeting(mixer: Lattice, x: Tensor, tokens: Tensor, num_pairs: int) -> list[M
         matching, other = cosine[own].mean(0), cosine[others].mean(0)  # [H]
         head = int((matching - other).abs().argmax())
         meetings.append(
-            Meeting(
+            AddressOverlap(
                 offset,
                 float(meets[own].mean()),
                 float(meets[others].mean()),
@@ -110,7 +112,7 @@ def meeting(mixer: Lattice, x: Tensor, tokens: Tensor, num_pairs: int) -> list[M
 def spread(mixer: Lattice, x: Tensor, num_pairs: int) -> float:
     """Standard deviation over tokens of the values' write addresses, in cells, mean of both axes.
 
-    Near 0 all values are written to one place. Arguments as in `meeting`.
+    Near 0 all values are written to one place. Arguments as in `address_overlap`.
     """
     write, _ = mixer.addresses(mixer.conv(x))
     return float(write[:, 1 : 2 * num_pairs : 2].flatten(0, 1).std(0, correction=0).mean())
@@ -123,11 +125,11 @@ class Row:
     step: int
     accuracy: float
     layer: int
-    meetings: list[Meeting]
+    meetings: list[AddressOverlap]
     spread: float
 
 
-class MeetingLog(Callback):
+class OverlapLogger(Callback):
     """Looks at all lattice layers on the first validation rows at every epoch's end."""
 
     def __init__(self) -> None:
@@ -149,7 +151,7 @@ class MeetingLog(Callback):
                         epoch.step,
                         epoch.metrics["valid/accuracy"],
                         layer,
-                        meeting(mixer, x, tokens, num_pairs),
+                        address_overlap(mixer, x, tokens, num_pairs),
                         spread(mixer, x, num_pairs),
                     )
                 )
@@ -199,7 +201,7 @@ def command(overrides: Sequence[str]) -> None:
         "config.yaml": OmegaConf.to_yaml(cfg),
         "overrides.yaml": OmegaConf.to_yaml(list(overrides)),
     }
-    console, log = make_console(), MeetingLog()
+    console, log = make_console(), OverlapLogger()
     try:
         with display(console) as progress:
             result = run(settings, [progress, log], files).result
@@ -212,7 +214,7 @@ def command(overrides: Sequence[str]) -> None:
 
 def main() -> None:
     """Entry point: mistakes are told, and exit codes are, as by `mixbench`."""
-    with told_in_one_line():
+    with exit_with_one_line():
         command(sys.argv[1:])
 
 

@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class GrowingRows:
+class KVCache:
     """Rows `[B, H, n, K]` in a buffer with room for as many again: appending copies one row.
 
     Where gradients are recorded, appending copies everything: a buffer that is written to cannot
@@ -34,7 +34,7 @@ class GrowingRows:
     """How much of the buffer any state uses; shared by all states that share the buffer."""
 
     @classmethod
-    def empty(cls, like: Tensor, *shape: int) -> GrowingRows:
+    def empty(cls, like: Tensor, *shape: int) -> KVCache:
         """No rows; `shape` is B, H and K."""
         B, H, width = shape
         return cls(like.new_empty(B, H, 0, width))
@@ -48,11 +48,11 @@ class GrowingRows:
         """Numbers held; the buffer's room is not counted."""
         return self.rows.numel()
 
-    def appended(self, row: Tensor) -> GrowingRows:
+    def append(self, row: Tensor) -> KVCache:
         """These rows and one more, `[B, H, 1, K]`."""
         if torch.is_grad_enabled() and (row.requires_grad or self.buffer.requires_grad):
             rows = torch.cat([self.rows, row], dim=2)
-            return GrowingRows(rows, 0, rows.shape[2], [rows.shape[2]])
+            return KVCache(rows, 0, rows.shape[2], [rows.shape[2]])
         buffer, first, end, used = self.buffer, self.first, self.end, self.used
         if end == buffer.shape[2] or used[0] != end:
             B, H, _, width = buffer.shape
@@ -62,11 +62,11 @@ class GrowingRows:
             used = [end]
         buffer[:, :, end] = row[:, :, 0]
         used[0] = end + 1
-        return GrowingRows(buffer, first, end + 1, used)
+        return KVCache(buffer, first, end + 1, used)
 
-    def last(self, n: int) -> GrowingRows:
+    def truncate_left(self, n: int) -> KVCache:
         """The last `n` rows, or all if there are fewer."""
-        return GrowingRows(self.buffer, max(self.first, self.end - n), self.end, self.used)
+        return KVCache(self.buffer, max(self.first, self.end - n), self.end, self.used)
 
 
 class PersistentCells(Generic[K]):

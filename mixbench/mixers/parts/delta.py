@@ -115,7 +115,7 @@ class DeltaMixer(Mixer):
         shape = (batch, self.num_heads, self.value_width, self.key_width)
         return self.out_gate.new_zeros(shape)
 
-    def frame_operations(self) -> Operations:
+    def overhead_operations(self) -> Operations:
         """Operations a token outside the cells: convolution, projections, gates, output."""
         D, H = self.d_model, self.num_heads
         keys, values = H * self.key_width, H * self.value_width

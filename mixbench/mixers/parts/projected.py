@@ -11,10 +11,12 @@ from torch.nn import functional as F
 from mixbench.core.errors import at_least
 from mixbench.mixers.base import Mixer, head_width
 from mixbench.mixers.cost import Operations, dot, linear, softmax_entry, weighted_sum
-from mixbench.mixers.parts.caches import GrowingRows
+from mixbench.mixers.parts.caches import KVCache
 from mixbench.mixers.parts.short_convolution import ShortConvolution
 
-SOFTMAX_IGNORES = {"k_proj.bias": "a softmax ignores what is added to every score of a row"}
+KEY_BIAS_HAS_NO_GRADIENT = {
+    "k_proj.bias": "a softmax ignores what is added to every score of a row"
+}
 """The exception of mixers whose scores are dot products with the keys."""
 
 
@@ -85,7 +87,7 @@ class ProjectedMixer(Mixer):
         both_ways = not self.causal and self.conv is None
         return ("permutation", "reversal") if both_ways else ()
 
-    def frame_operations(self) -> Operations:
+    def overhead_operations(self) -> Operations:
         """Operations a token outside `mix`: convolution and output gate."""
         conv = Operations() if self.conv is None else self.conv.operations()
         return conv + Operations(multiplies=0 if self.out_gate is None else self.d_model)
@@ -152,20 +154,18 @@ class CachedMixer(ProjectedMixer):
         """A key and a value for every token held, and the convolution's last inputs."""
         return 2 * self.d_model * self.cache_length(seq_len) + self.conv_state_size()
 
-    def mix_state(self, batch: int) -> dict[str, GrowingRows]:
-        empty = GrowingRows.empty(self.q_proj.weight, batch, self.num_heads, self.head_width)
+    def mix_state(self, batch: int) -> dict[str, KVCache]:
+        empty = KVCache.empty(self.q_proj.weight, batch, self.num_heads, self.head_width)
         return {"k": empty, "v": empty}
 
-    def mix_step(
-        self, x: Tensor, state: dict[str, GrowingRows]
-    ) -> tuple[Tensor, dict[str, GrowingRows]]:
+    def mix_step(self, x: Tensor, state: dict[str, KVCache]) -> tuple[Tensor, dict[str, KVCache]]:
         q, k, v = self.heads(x[:, None])
-        keys, values = state["k"].appended(k), state["v"].appended(v)
+        keys, values = state["k"].append(k), state["v"].append(v)
         out = self.merge(self.attend(q, keys.rows, values.rows))[:, 0]
         kept = self.cache_length(keys.rows.shape[2])
-        return out, {"k": keys.last(kept), "v": values.last(kept)}
+        return out, {"k": keys.truncate_left(kept), "v": values.truncate_left(kept)}
 
 
-def pairs_a_token(seq_len: int, causal: bool) -> float:
+def pairs_per_token(seq_len: int, causal: bool) -> float:
     """Query-key pairs a token of dense attention, averaged over a sequence."""
     return (seq_len + 1) / 2 if causal else seq_len

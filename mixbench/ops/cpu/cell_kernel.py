@@ -47,7 +47,7 @@ def cell_kernel(K: int, V: int) -> Callable[..., None]:
     """The kernel for keys and values of these widths.
 
     It works on cells `first` to `last - 1` and adds to the arrays that it is given: to `out` and
-    `leaving` forward, to all that begin with `d_` backward. Rows of q and k `[N, K]` and of v and
+    `final_state` forward, to all that begin with `d_` backward. Rows of q, k `[N, K]` and of v and
     out `[N, V]` are numbered `token * H + head`, where a token's number also says its sequence.
     Cell c has the events `starts[c]` to `starts[c + 1] - 1`, with their `tokens` and `slots`: write
     slots first, then read slots. States `[cells * H * K, V]` that enter and leave the cells are
@@ -60,17 +60,20 @@ def cell_kernel(K: int, V: int) -> Callable[..., None]:
     @compile_once
     def run(
         first, last, starts, tokens, slots,
-        q, k, v, log_alpha, beta, w_write, w_read, entering,
-        backward, out, leaving,
-        d_out, d_leaving,
-        d_q, d_k, d_v, d_log_alpha, d_beta, d_w_write, d_w_read, d_entering,
+        q, k, v, log_alpha, beta, w_write, w_read, initial_state,
+        backward, out, final_state,
+        d_out, d_final_state,
+        d_q, d_k, d_v, d_log_alpha, d_beta, d_w_write, d_w_read, d_initial_state,
     ):  # fmt: skip
         assert vectors
         dtype = q.dtype
         zero, one = dtype.type(0), dtype.type(1)
         smallest = dtype.type(1e-30 if q.itemsize == 4 else 1e-290)
         H, W = log_alpha.shape[1], w_write.shape[1]
-        enters, leaves_last = len(entering) > 0, (len(d_leaving) if backward else len(leaving)) > 0
+        enters, leaves_last = (
+            len(initial_state) > 0,
+            (len(d_final_state) if backward else len(final_state)) > 0,
+        )
         longest = 0
         for c in range(first, last):
             longest = max(longest, starts[c + 1] - starts[c])
@@ -150,7 +153,7 @@ def cell_kernel(K: int, V: int) -> Callable[..., None]:
 
                 if enters:
                     for y in range(K):
-                        copy(V, states, y, entering, (c * H + h) * K + y)
+                        copy(V, states, y, initial_state, (c * H + h) * K + y)
                 for z in range(n):
                     w0, r0 = write_chunk[z], read_chunk[z]
                     mw, mr = write_chunk[z + 1] - w0, read_chunk[z + 1] - r0
@@ -192,13 +195,13 @@ def cell_kernel(K: int, V: int) -> Callable[..., None]:
                             product(V, False, True, states, s1, K, KD, 0, U, 0, mw)
                 if leaves_last and not backward:
                     for y in range(K):
-                        copy(V, leaving, (c * H + h) * K + y, states, y)
+                        copy(V, final_state, (c * H + h) * K + y, states, y)
                 if not backward:
                     continue
 
                 if leaves_last:
                     for y in range(K):
-                        copy(V, dS, y, d_leaving, (c * H + h) * K + y)
+                        copy(V, dS, y, d_final_state, (c * H + h) * K + y)
                 for z in range(n - 1, -1, -1):
                     w0, r0 = write_chunk[z], read_chunk[z]
                     mw, mr = write_chunk[z + 1] - w0, read_chunk[z + 1] - r0
@@ -317,6 +320,6 @@ def cell_kernel(K: int, V: int) -> Callable[..., None]:
                         product(V, True, True, dS, 0, K, KD, 0, dU, 0, mw)
                 if enters:
                     for y in range(K):
-                        copy(V, d_entering, (c * H + h) * K + y, dS, y)
+                        copy(V, d_initial_state, (c * H + h) * K + y, dS, y)
 
     return run

@@ -35,7 +35,7 @@ def vector_code() -> int:
     return 1 + zlib.crc32(Path(simd.__file__).read_bytes())
 
 
-def share_out(work: Callable[[int, int], object], items: int) -> None:
+def parallel_for(work: Callable[[int, int], object], items: int) -> None:
     """`work(first, last)` on equal shares of `items`, one for each of PyTorch's threads.
 
     What a share computes must not depend on where it begins.
