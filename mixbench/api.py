@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mixbench.mixers.base import Mixer as Mixer
     from mixbench.mixers.base import head_width as head_width
     from mixbench.mixers.base import inverse_softplus as inverse_softplus
-    from mixbench.mixers.claims import Check as Check
+    from mixbench.mixers.claims import Claim as Claim
     from mixbench.mixers.cost import Operations as Operations
     from mixbench.mixers.cost import dot as dot
     from mixbench.mixers.cost import linear as linear
@@ -50,7 +50,7 @@ _HOMES = {
         "head_width",
         "inverse_softplus",
     ),
-    "mixbench.mixers.claims": ("Check",),
+    "mixbench.mixers.claims": ("Claim",),
     "mixbench.mixers.cost": (
         "Operations",
         "dot",

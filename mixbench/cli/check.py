@@ -41,7 +41,7 @@ _STYLES = {PASSED: "green", FAILED: "red", SKIPPED: "dim", EXCEPTED: "yellow"}
 
 
 # The usual task of each form, where the user chooses none.
-_TASKS = {True: "mqar", False: "sequence"}
+_TASKS = {True: "mqar", False: "forecasting"}
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     console = make_console()
     console.print(_splits(rows, seconds))
     chance = ", ".join(
-        f"{name} {value:.4g}" for name, value in dataset.chance(rows["test"]).items()
+        f"{name} {value:.4g}" for name, value in dataset.trivial_baseline(rows["test"]).items()
     )
     console.print(f"chance level: {chance}", highlight=False)
     if dataset.kind == "tokens":

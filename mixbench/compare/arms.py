@@ -27,8 +27,8 @@ def worst_metrics(task: TaskRuns, metric: str | None, sign: float) -> float | No
         score = run.score("test")
         if score is not None and run.result is not None:
             seen.append(score)
-            if metric is not None and metric in run.result["chance"]:
-                seen.append(run.result["chance"][metric])
+            if metric is not None and metric in run.result["trivial_baseline"]:
+                seen.append(run.result["trivial_baseline"][metric])
     return min(seen, key=lambda score: sign * score, default=None)
 
 

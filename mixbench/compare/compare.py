@@ -113,7 +113,7 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
         "metric": known["metric"],
         "higher_is_better": known["higher_is_better"],
         "margin": margin,
-        "chance": completed[0]["chance"] if completed else {},
+        "trivial_baseline": completed[0]["trivial_baseline"] if completed else {},
         "ceiling": known.get("ceiling"),
         "dataset": known["config"]["dataset"],
         "recall": recall,

@@ -83,7 +83,7 @@ class Dataset(ABC):
         """Scores of predictions, which have the shape of `targets`."""
 
     @abstractmethod
-    def chance(self, rows: Examples) -> dict[str, float]:
+    def trivial_baseline(self, rows: Examples) -> dict[str, float]:
         """What a forecast without any learning scores on these rows, by metric name."""
 
 

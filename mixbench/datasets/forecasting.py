@@ -30,7 +30,7 @@ _AMPLITUDES = np.array([1.0, 0.8, 0.6])
 _NOISE = 0.1
 
 
-class Sequence(Dataset):
+class Forecasting(Dataset):
     """Windows of `seq_len` values to the value after them, in units of the train split's spread.
 
     Every split is a stretch of the series of its own, cut into overlapping windows; no value is in
@@ -105,7 +105,7 @@ class Sequence(Dataset):
         """`mse`, the mean squared error in units of the train split's variance."""
         return {"mse": float(np.mean((predictions - targets) ** 2))}
 
-    def chance(self, rows: Examples) -> dict[str, float]:
+    def trivial_baseline(self, rows: Examples) -> dict[str, float]:
         """The persistence forecast: the next value is the last one."""
         return self.metrics(rows.inputs[:, -1], rows.targets)
 

@@ -159,7 +159,7 @@ class MQAR(Dataset):
             "sequence_accuracy": float((right | ~is_target).all(axis=1).mean()),
         }
 
-    def chance(self, rows: Examples) -> dict[str, float]:
+    def trivial_baseline(self, rows: Examples) -> dict[str, float]:
         """Guessing uniformly among all values; `context_accuracy`: among the row's own values."""
         num_values = self.vocab_size - self.vocab_size // 2
         return {

@@ -30,7 +30,7 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("status", _status(result))
-    chance = result.get("chance", {})
+    chance = result.get("trivial_baseline", {})
     names = [name.partition("/")[2] for name in result["metrics"] if name.startswith("valid/")]
     for name in names:
         values = [

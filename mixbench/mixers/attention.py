@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations
 from mixbench.mixers.parts.attention_weights import weight_checks
 from mixbench.mixers.parts.projected import KEY_BIAS_HAS_NO_GRADIENT, CachedMixer, pairs_per_token
@@ -56,7 +56,7 @@ class Attention(CachedMixer):
     def exceptions(self) -> dict[str, str]:
         return KEY_BIAS_HAS_NO_GRADIENT
 
-    def signature(self, x: Tensor) -> list[Check]:
+    def signature(self, x: Tensor) -> list[Claim]:
         """Rows sum to one, and no weight is negative."""
         return weight_checks(self.weights(self.convolved(x)))
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mixbench.core.errors import SettingError, at_least
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations
 
 SYMMETRIES = ("permutation", "reversal", "translation")
@@ -85,7 +85,7 @@ class Mixer(nn.Module):
         """
         return {}
 
-    def signature(self, x: Tensor) -> list[Check]:
+    def signature(self, x: Tensor) -> list[Claim]:
         """What this mixer predicts about itself, checked on the inputs `[B, T, D]` it met."""
         return []
 

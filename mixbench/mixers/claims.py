@@ -11,7 +11,7 @@ UNEVALUATED = "the signature can be evaluated"
 
 
 @dataclass(frozen=True)
-class Check:
+class Claim:
     """One prediction and what was observed.
 
     Attributes:
@@ -29,13 +29,13 @@ class Check:
     holds: bool
 
     @staticmethod
-    def close(name: str, predicted: float, observed: float, tolerance: float) -> Check:
+    def close(name: str, predicted: float, observed: float, tolerance: float) -> Claim:
         """Observed within `tolerance` of predicted."""
         holds = abs(observed - predicted) <= tolerance  # false for NaN
-        return Check(name, predicted, observed, tolerance, holds)
+        return Claim(name, predicted, observed, tolerance, holds)
 
     @staticmethod
-    def rising(name: str, observed: list[float]) -> Check:
+    def rising(name: str, observed: list[float]) -> Claim:
         """Every observed value larger than the one before."""
         holds = all(a < b for a, b in pairwise(observed))
-        return Check(name, "strictly rising", observed, None, holds)
+        return Claim(name, "strictly rising", observed, None, holds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations
 from mixbench.mixers.parts.delta import DeltaMixer, credit_check
 from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_rule
@@ -67,7 +67,7 @@ class GatedDeltaNet(DeltaMixer):
         out, cell = naive_gated_delta_rule(q, k, v, alpha, beta, state["cell"])
         return self.out_gate * self.o_proj(out[:, 0].flatten(-2)), {"conv": conv, "cell": cell}
 
-    def signature(self, x: Tensor) -> list[Check]:
+    def signature(self, x: Tensor) -> list[Claim]:
         """Credit falls as the product of the gates; the trained gates and keys are in range."""
         x = self.conv(x)
         _, k, _ = self.content(x)
@@ -78,8 +78,8 @@ class GatedDeltaNet(DeltaMixer):
             credit_check(
                 lambda *c: gated_delta_rule(*c)[0], [1.0], self.key_width, self.value_width
             ),
-            Check.close("keys have unit norm", 0.0, float((norms - 1).abs().max()), 1e-4),
-            Check(
+            Claim.close("keys have unit norm", 0.0, float((norms - 1).abs().max()), 1e-4),
+            Claim(
                 "retention gates lie in [1e-4, 0.9991]",
                 [1e-4, 0.9991],
                 [low, high],

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from mixbench.core.errors import positive
 from mixbench.mixers.base import inverse_softplus
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations, sigmoid
 from mixbench.mixers.parts.attention_weights import weight_checks
 from mixbench.mixers.parts.projected import CachedMixer, pairs_per_token
@@ -73,7 +73,7 @@ class Laplacian(CachedMixer):
     def symmetries(self) -> tuple[str, ...]:
         return self._reordered()
 
-    def signature(self, x: Tensor) -> list[Check]:
+    def signature(self, x: Tensor) -> list[Claim]:
         """Weights are a distribution; a larger sigma, here the trained one scaled, selects less."""
         q, k, _ = self.heads(self.convolved(x))
         narrow, weights, wide = (
@@ -86,15 +86,15 @@ class Laplacian(CachedMixer):
         sigma = self.sigma.tolist()
         return [
             *weight_checks(weights),
-            Check.rising("entropy rises with sigma (times 1/2, 1, 2)", entropies),
-            Check(
+            Claim.rising("entropy rises with sigma (times 1/2, 1, 2)", entropies),
+            Claim(
                 "learned sigmas are positive and finite",
                 "> 0",
                 sigma,
                 None,
                 all(0 < s < math.inf for s in sigma),
             ),
-            Check(
+            Claim(
                 "entropy lies between 0 and log T",
                 [0.0, math.log(x.shape[1])],
                 entropies[1],

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from mixbench.core.errors import SettingError, positive
 from mixbench.core.seeds import torch_stream
 from mixbench.mixers.base import inverse_softplus
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations, linear
 from mixbench.mixers.parts.caches import PersistentCells
 from mixbench.mixers.parts.delta import DeltaMixer, credit_check
@@ -223,7 +223,7 @@ class Lattice(DeltaMixer):
         mixed = self.out_gate * self.o_proj(torch.stack(outputs).flatten(-2))
         return mixed, {"conv": conv, "cells": cells}
 
-    def signature(self, x: Tensor) -> list[Check]:
+    def signature(self, x: Tensor) -> list[Claim]:
         """Growth of the cells, credit, the addresses' collapse, the one-cell limit."""
         return [
             self._growth_check(x),
@@ -232,7 +232,7 @@ class Lattice(DeltaMixer):
             self._one_cell_check(x),
         ]
 
-    def _growth_check(self, x: Tensor) -> Check:
+    def _growth_check(self, x: Tensor) -> Claim:
         """Sequences that repeat their first m tokens: more distinct ones, more cells."""
         T = x.shape[1]
         counts = {}
@@ -245,11 +245,11 @@ class Lattice(DeltaMixer):
         values = list(counts.values())
         grows = self.one_cell or values[-1] > values[0]
         never_falls = all(a <= b + 0.05 * b for a, b in pairwise(values))
-        return Check(
+        return Claim(
             "cells grow with distinct tokens", "growing", counts, None, grows and never_falls
         )
 
-    def _credit_check(self) -> Check:
+    def _credit_check(self) -> Claim:
         widths = (self.key_width, self.value_width)
         if self.one_cell:
             return credit_check(lambda *c: gated_delta_rule(*c)[0], [1.0], *widths)
@@ -262,7 +262,7 @@ class Lattice(DeltaMixer):
         w = spline_neighbourhood(torch.zeros(2, dtype=torch.float64), weights)[1]
         return credit_check(rule, w.tolist(), *widths)
 
-    def _spread_check(self) -> Check:
+    def _spread_check(self) -> Claim:
         """New lattices of this width, at the published scale, on eight random tokens."""
         per_token = {}
         for std in (None, 0.02):
@@ -273,7 +273,7 @@ class Lattice(DeltaMixer):
             per_token["default" if std is None else str(std)] = (
                 float(new.n_cells.float().mean()) / 8
             )
-        return Check(
+        return Claim(
             "a convolution init of 0.02 collapses the addresses",
             "at least 6 cells a token by default, at most 2 with 0.02",
             per_token,
@@ -281,7 +281,7 @@ class Lattice(DeltaMixer):
             per_token["default"] >= 6 and per_token["0.02"] <= 2,
         )
 
-    def _one_cell_check(self, x: Tensor) -> Check:
+    def _one_cell_check(self, x: Tensor) -> Claim:
         """With these parameters, capped at one cell, against the gated delta rule's definition."""
         copy = deepcopy(self).double()
         copy.one_cell = True
@@ -293,4 +293,4 @@ class Lattice(DeltaMixer):
             expected, _ = naive_gated_delta_rule(q, k, v, *copy.gates(convolved))
             expected = copy.out_gate * copy.o_proj(expected.flatten(-2))
         error = float((out - expected).abs().max() / (1 + expected.abs().max()))
-        return Check.close("capped at one cell it is Gated DeltaNet", 0.0, error, 1e-10)
+        return Claim.close("capped at one cell it is Gated DeltaNet", 0.0, error, 1e-10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mixbench.core.errors import at_least
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations
 from mixbench.mixers.parts.attention_weights import weight_checks, window_pairs
 from mixbench.mixers.parts.projected import KEY_BIAS_HAS_NO_GRADIENT, CachedMixer
@@ -63,7 +63,7 @@ class Local(CachedMixer):
     def exceptions(self) -> dict[str, str]:
         return KEY_BIAS_HAS_NO_GRADIENT
 
-    def signature(self, x: Tensor) -> list[Check]:
+    def signature(self, x: Tensor) -> list[Claim]:
         """Rows sum to one, and no weight is negative."""
         q, k, _ = self.heads(self.convolved(x))
         return weight_checks(window_weights(q, k, self.window, self._right))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mixbench.core.errors import SettingError, at_least
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations
 from mixbench.mixers.parts.attention_weights import window_pairs
 from mixbench.mixers.parts.projected import KEY_BIAS_HAS_NO_GRADIENT, ProjectedMixer
@@ -143,7 +143,7 @@ class Spiderweb(ProjectedMixer):
     def exceptions(self) -> dict[str, str]:
         return KEY_BIAS_HAS_NO_GRADIENT
 
-    def signature(self, x: Tensor) -> list[Check]:
+    def signature(self, x: Tensor) -> list[Claim]:
         """The four analytic predictions, the trained gates, and reach by gradients."""
         T = x.shape[1]
         middle = T // 2
@@ -152,14 +152,14 @@ class Spiderweb(ProjectedMixer):
         gates = self.gates.tolist()
         return [
             *_analytic_checks(),
-            Check(
+            Claim(
                 "gates are finite and at work",
                 "finite, not zero",
                 gates,
                 None,
                 all(math.isfinite(gate) and gate != 0 for gate in gates),
             ),
-            Check(
+            Claim(
                 "reach of the middle output, by gradients",
                 sorted(predicted),
                 sorted(observed),
@@ -177,20 +177,20 @@ class Spiderweb(ProjectedMixer):
         return {int(i) for i in grad[0].abs().amax(-1).nonzero()}
 
 
-def _analytic_checks() -> list[Check]:
+def _analytic_checks() -> list[Claim]:
     p = predictions()
     low, high = p["work_scaling"]["spiderweb_ratio_range"]
     transition, communication = p["transition"], p["communication"]
     reached = communication["coverage"]["spiderweb"]["mean_reachable"]
     return [
-        Check(
+        Claim(
             "distance falls with the level",
             [True] * 4,
             p["monotone_distance"]["confirmed_each"],
             None,
             all(p["monotone_distance"]["confirmed_each"]),
         ),
-        Check(
+        Claim(
             "transition level in closed form",
             "mean error <= 0.04, largest <= 1",
             [transition["mean_abs_level_error"], transition["max_abs_level_error"]],
@@ -198,14 +198,14 @@ def _analytic_checks() -> list[Check]:
             transition["mean_abs_level_error"] <= 0.04 + 1e-9
             and transition["max_abs_level_error"] <= 1,
         ),
-        Check(
+        Claim(
             "work grows as n log n",
             [1.636, 2.369],
             [low, high],
             5e-4,
             abs(low - 1.636) <= 5e-4 and abs(high - 2.369) <= 5e-4,
         ),
-        Check(
+        Claim(
             "full reach at a fraction of dense work",
             {"reach": 256, "work": 3835, "dense": 65536},
             {

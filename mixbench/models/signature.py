@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mixbench.mixers.claims import UNEVALUATED, Check
+from mixbench.mixers.claims import UNEVALUATED, Claim
 
 if TYPE_CHECKING:
     from mixbench.mixers.base import Mixer
 
 
-def evaluate(mixer: Mixer, x: Tensor) -> list[Check]:
+def evaluate(mixer: Mixer, x: Tensor) -> list[Claim]:
     """A mixer's checks on the inputs `[B, T, D]` it met.
 
     A signature that raises does not hold, and the exception is what was observed: a run's result
@@ -26,10 +26,10 @@ def evaluate(mixer: Mixer, x: Tensor) -> list[Check]:
             return mixer.signature(x)
     except Exception as error:
         observed = f"{type(error).__name__}: {error}"
-        return [Check(UNEVALUATED, "yes", observed, None, False)]
+        return [Claim(UNEVALUATED, "yes", observed, None, False)]
 
 
-def summarise(layers: Iterable[list[Check]]) -> dict[str, Any] | None:
+def summarise(layers: Iterable[list[Claim]]) -> dict[str, Any] | None:
     """The checks of all layers for the record; a check holds if it holds in every layer.
 
     Returns:

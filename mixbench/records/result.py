@@ -19,7 +19,7 @@ _RESULT_KEYS = {
 
 
 _COMPLETED_KEYS = {
-    "chance",
+    "trivial_baseline",
     "n_cells",
     "state_size",
     "measured_state_size",
@@ -56,7 +56,12 @@ def is_result(content: Any) -> bool:
             for group in ("dataset", "mixer")
         )
         and all(isinstance(content[key], kind) for key, kind in _TYPES.items() if key in content)
-        and all(map(_is_numbers, map(content.get, ("metrics", "chance", "parameters", "seconds"))))
+        and all(
+            map(
+                _is_numbers,
+                map(content.get, ("metrics", "trivial_baseline", "parameters", "seconds")),
+            )
+        )
         and (
             content["status"] != COMPLETED
             or (

@@ -42,7 +42,7 @@ def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
 def scores_table(task: Mapping[str, Any]) -> TextTable:
     """What every arm chose and scored."""
     better = "higher is better" if task["higher_is_better"] else "lower is better"
-    chance = task["chance"].get(task["metric"])
+    chance = task["trivial_baseline"].get(task["metric"])
     told = "" if chance is None else f", chance {number(chance)}"
     rows = []
     for arm in task["arms"]:

@@ -211,7 +211,7 @@ def _train(experiment: Experiment, recorder: Recorder, callbacks: list[Callback]
     return {
         "status": COMPLETED,
         "metrics": {**valid, **test},
-        "chance": dataset.chance(rows[last]),
+        "trivial_baseline": dataset.trivial_baseline(rows[last]),
         "n_cells": trainer.n_cells,
         **experiment.examine(inputs[:_EXAMINED_ROWS]),
         "epochs": trainer.epochs,

@@ -90,9 +90,9 @@ class GridSweeper(CheckedSweeper):
         lost = losses_table(finished, self.reasons)
         if lost is not None:
             console.print(lost)
+            command = shlex.join(["mixbench", "-m", *self.reproducing_arguments(arguments)])
             raise RunsFailed(
-                f"{len(lost.rows)} of {len(jobs)} runs did not complete; "
-                f"`{shlex.join(['mixbench', '-m', *self.reproducing_arguments(arguments)])} rerun=failed` "
+                f"{len(lost.rows)} of {len(jobs)} runs did not complete; `{command} rerun=failed` "
                 f"retries those that failed{self.first_error()}"
             )
         return returns

@@ -67,7 +67,7 @@ def test_exceptions_are_shown_with_their_reason():
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", mixer_names())
 def test_no_false_alarm_on_ours(name, causal):
-    task = "mqar" if causal else "sequence"
+    task = "mqar" if causal else "forecasting"
     texts = [f"mixer={name}", f"dataset={task}", f"dataset.seq_len={SEQ_LEN}", "model.d_model=16"]
     settings = check(compose_config(texts), texts)
     outcomes = run_checks(lambda: build_mixer(settings), skip=SLOW)

@@ -67,18 +67,23 @@ MISTAKES = [
     ("lr=", "lr", r"a number, got an empty string", ""),
     ("lr==3", "override", r"key=value, got lr==3", ""),
     ("model=window_regressor", "model", r"one for tokens", ""),
-    ("dataset=sequence model=language_model", "model.vocab_size", r"'dataset.vocab_size' not", ""),
-    ("dataset=sequence dataset.series=sunspot", "dataset.series", r"co2, got", "'sunspots'"),
-    ("dataset=sequence dataset.seq_len=0", "dataset.seq_len", r"at least 1, got 0", ""),
-    ("dataset=sequence dataset.num_test=0", "dataset.num_test", r"at least 1, got 0", ""),
     (
-        "dataset=sequence dataset.series=sunspots dataset.num_train=400",
+        "dataset=forecasting model=language_model",
+        "model.vocab_size",
+        r"'dataset.vocab_size' not",
+        "",
+    ),
+    ("dataset=forecasting dataset.series=sunspot", "dataset.series", r"co2, got", "'sunspots'"),
+    ("dataset=forecasting dataset.seq_len=0", "dataset.seq_len", r"at least 1, got 0", ""),
+    ("dataset=forecasting dataset.num_test=0", "dataset.num_test", r"at least 1, got 0", ""),
+    (
+        "dataset=forecasting dataset.series=sunspots dataset.num_train=400",
         "dataset.num_train",
         r"at most 213 windows .*, got num_train=400, num_valid=200, num_test=200",
         "set all three, or none",
     ),
     (
-        "dataset=sequence dataset.series=sunspots dataset.seq_len=103",
+        "dataset=forecasting dataset.series=sunspots dataset.seq_len=103",
         "dataset.seq_len",
         r"at most 102 ",
         "",
@@ -394,9 +399,9 @@ def test_a_mixer_of_ones_own(call, tmp_path, monkeypatch):
 
 def test_a_failing_signature_is_named(call, monkeypatch):
     from mixbench.mixers.attention import Attention
-    from mixbench.mixers.claims import Check
+    from mixbench.mixers.claims import Claim
 
-    checks = [Check("fine", 1, 1, None, True), Check("moon is cheese", 1, 0, 0.5, False)]
+    checks = [Claim("fine", 1, 1, None, True), Claim("moon is cheese", 1, 0, 0.5, False)]
     monkeypatch.setattr(Attention, "signature", lambda self, x: checks)
     code, out, _ = call(*TINY)
     assert code == 0

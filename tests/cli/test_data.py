@@ -73,7 +73,7 @@ def test_an_export_holds_every_row(show, tmp_path, name):
 
 
 def test_a_series_is_drawn(show, tmp_path):
-    code, out, err = show("dataset=sequence", "--rows", "3", "--plot", "series.png")
+    code, out, err = show("dataset=forecasting", "--rows", "3", "--plot", "series.png")
     assert code == 0, err
     assert (
         sum(" | " in line and set(line) & set("▁▂▃▄▅▆▇█") != set() for line in out.splitlines())
@@ -106,7 +106,7 @@ OTHER_VALUES = {
         "num_test": 7, "curriculum_start_pairs": 2, "curriculum_end": None, "slot_exponent": 1.0,
         "filler": "random",
     },
-    "sequence": {
+    "forecasting": {
         "series": "mackey_glass", "seq_len": 31, "num_train": 21, "num_valid": 7, "num_test": 7,
     },
 }  # fmt: skip
@@ -114,7 +114,7 @@ OTHER_VALUES = {
 
 @pytest.mark.parametrize("name", OTHER_VALUES)
 def test_every_knob_reaches_the_data_or_is_refused(settings, name):
-    """`curriculum_end` says when an epoch visits which rows, and is tested with the training loop."""
+    """`curriculum_end` says when an epoch visits which rows; the training loop's tests have it."""
     plain = build_dataset(settings(f"dataset={name}", *SMALL, "model.d_model=8"))
     before = [digest(plain.generate(split, 0)) for split in ("train", "valid", "test")]
     knobs = settings(f"dataset={name}", *SMALL, "model.d_model=8").dataset

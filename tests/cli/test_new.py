@@ -38,7 +38,7 @@ def test_the_mixer_trains_and_passes_every_check(folder, capfd):
     assert not [c for each in mixers for c in each["checks"] if c["status"] == "failed"]
     streamed = [c["status"] for c in mixers[0]["checks"] if c["check"] == "streaming"]
     assert streamed == ["passed"]
-    for task in ("mqar", "sequence"):
+    for task in ("mqar", "forecasting"):
         assert run_command(*own, f"dataset={task}", "batch_size=8", *SMALL) == 0
     assert "signature: 1/1 hold" in capfd.readouterr().out
     assert run_command("list", "mixers", "--config-dir", "conf") == 0

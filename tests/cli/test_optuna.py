@@ -16,7 +16,10 @@ from tests.conftest import TINY, run_command
 
 @pytest.mark.parametrize(
     ("dataset", "direction", "wanted"),
-    [("mqar", "minimize", "maximize for accuracy"), ("sequence", "maximize", "minimize for mse")],
+    [
+        ("mqar", "minimize", "maximize for accuracy"),
+        ("forecasting", "maximize", "minimize for mse"),
+    ],
 )
 def test_the_wrong_direction_is_refused(settings, dataset, direction, wanted):
     chosen = settings(f"dataset={dataset}")

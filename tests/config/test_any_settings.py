@@ -42,8 +42,8 @@ KEYS = st.sampled_from(
      "mixer.read_mode", "mixer.one_cell", "mixer.key_width", "dataset.num_pairs",
      "dataset.vocab_size", "dataset.seq_len", "dataset.filler", "dataset.curriculum_end",
      "dataset.curriculum_start_pairs", "optimizer.eps", "optimizer.betas", "nonsense",
-     "mixer.nonsense", "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint", "allowed_targets",
-     "mixer._target_"]
+     "mixer.nonsense", "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint",
+     "allowed_targets", "mixer._target_"]
 )  # fmt: skip
 SETTINGS = st.builds(lambda k, v: f"{k}={v}", KEYS, st.one_of(NUMBERS, WORDS))
 STRINGS = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=12)

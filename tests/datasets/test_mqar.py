@@ -214,7 +214,7 @@ def test_metrics_and_chance():
     targets = np.array([[IGNORE, 40, IGNORE, 41], [IGNORE, 42, 43, IGNORE]])
     predictions = np.array([[7, 40, 7, 41], [7, 42, 0, 7]])
     assert dataset.metrics(predictions, targets) == {"accuracy": 0.75, "sequence_accuracy": 0.5}
-    assert dataset.chance(dataset.generate("test", 0)) == {
+    assert dataset.trivial_baseline(dataset.generate("test", 0)) == {
         "accuracy": 1 / 32,
         "sequence_accuracy": 32.0**-4,
         "context_accuracy": 0.25,

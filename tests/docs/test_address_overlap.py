@@ -187,7 +187,7 @@ def test_a_run_that_diverges_says_so(call):
             ["mixer=lattice", "mixer.one_cell=true"],
             "mixer.one_cell: expected false: one cell has no addresses, got true",
         ),
-        (["mixer=lattice", "dataset=sequence"], "dataset: expected mqar, got forecasting"),
+        (["mixer=lattice", "dataset=forecasting"], "dataset: expected mqar, got forecasting"),
         (
             ["mixer=lattice", "dataset.num_pairs=1"],
             "dataset.num_pairs: expected at least 2: a matching and another pair, got 1",

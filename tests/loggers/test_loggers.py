@@ -84,7 +84,7 @@ def test_a_result_is_told_as_numbers_and_words(settings):
     numbers, words = final_numbers(result), final_words(result)
     assert numbers["final/valid/accuracy"] == result["metrics"]["valid/accuracy"]
     assert numbers["final/test/accuracy"] == result["metrics"]["test/accuracy"]
-    assert numbers["chance/accuracy"] == 1 / 32
+    assert numbers["trivial_baseline/accuracy"] == 1 / 32
     assert numbers["parameters/total"] == result["parameters"]["total"]
     assert numbers["n_cells"] == result["n_cells"]
     assert numbers["seconds/train"] == result["seconds"]["train"]

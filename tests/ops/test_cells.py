@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixbench.ops.cells import delta_cells, planned
+from mixbench.ops.cells import delta_cells, plan_cells
 from mixbench.ops.gated_delta_rule import gated_delta_rule
 from mixbench.ops.lattice_rule import lattice_rule, naive_lattice_rule
 
@@ -31,7 +31,7 @@ def operator_inputs(return_state: bool) -> tuple[object, ...]:
     """Arguments of `delta_cells`: three sequences of 20 tokens, one cell each, two slots each."""
     _, _, q, k, v, alpha, beta = random_inputs(20, 1.0)
     cell = torch.zeros(3, 20, 1, 2)
-    *plan, _ = planned(cell, cell)
+    *plan, _ = plan_cells(cell, cell)
     w = torch.rand(3, 20, 1, dtype=q.dtype, generator=torch.Generator().manual_seed(1))
     initial_state = torch.ones(3 if return_state else 0, 2, 5, 4, dtype=q.dtype)
     leaves = [
@@ -61,7 +61,7 @@ def test_every_gradient_equals_finite_differences(return_state):
 def test_plan_sorts_events_by_cell_and_time_and_counts_written_cells():
     write = torch.tensor([[[[0, 0]], [[7, -7]]], [[[1, 1]], [[1, 1]]]])
     read = torch.tensor([[[[7, -7]], [[0, 0]]], [[[1, 1]], [[5, 5]]]])
-    first_cell, starts, tokens, slots, n_cells = planned(write, read)
+    first_cell, starts, tokens, slots, n_cells = plan_cells(write, read)
     assert first_cell.tolist() == [0, 2, 4]
     assert starts.tolist() == [0, 2, 4, 7, 8, 8, 8, 8, 8]
     assert tokens.tolist() == [0, 1, 0, 1, 2, 2, 3, 3]

@@ -395,7 +395,7 @@ def test_numbers_that_nothing_can_be_computed_with_are_no_result(tmp_path, numbe
     "changes",
     [
         {"metrics": {"test/accuracy": "0.9"}}, {"margin": "<b>"}, {"seed": "1"},
-        {"signature": {"of": 1}}, {"chance": []}, {"operations": {"per_token": "x"}},
+        {"signature": {"of": 1}}, {"trivial_baseline": []}, {"operations": {"per_token": "x"}},
         {"status": 3}, {"metric": None},
     ],
 )  # fmt: skip

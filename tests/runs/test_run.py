@@ -91,7 +91,7 @@ def test_a_run_leaves_a_whole_record(settings):
     assert result["steps"] == 12
     assert result["epochs"] == 3
     assert result["overlap"] == {"valid_in_train": 0, "test_in_train": 0, "test_in_valid": 0}
-    assert result["chance"]["accuracy"] == 1 / 32
+    assert result["trivial_baseline"]["accuracy"] == 1 / 32
     assert result["n_cells"] > 9
     assert result["config"]["mixer"]["addr_scale"] == 2.0
     parameters = Experiment(chosen).model.parameters()
@@ -278,7 +278,8 @@ def test_a_damaged_file_is_named_set_aside_and_made_anew(settings, capsys, name,
     assert folder.verified_result() == again.result
     assert [row["epoch"] for row in read_history(folder.history)] == [1, 2, 3]
     said = capsys.readouterr().out
-    assert f"corrupt file moved to {folder.path / name}.broken-1; the run will be repeated (" in said
+    moved = f"corrupt file moved to {folder.path / name}.broken-1"
+    assert f"{moved}; the run will be repeated (" in said
     assert (folder.path / f"{name}.broken-1").exists()
     assert f"{name}.broken-1" in folder.log.read_text()
     assert run(chosen, []).reused
@@ -343,7 +344,7 @@ def test_a_full_disk_leaves_everything_whole(settings, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(records.os, "replace", full)
-        with pytest.raises(CannotWrite, match="No space left on device; existing records are intact"):
+        with pytest.raises(CannotWrite, match="No space left on device; existing records"):
             run(chosen, [])
     folder = folder_of(chosen)
     assert not folder.result.exists()

@@ -116,7 +116,7 @@ def _write_records(out: Path, sweep: Sequence[str]) -> None:
 
 def _true_run(out: Path) -> RunFolder:
     """A run that was trained, for its record's content."""
-    few = ["mixer=laplacian", "dataset=sequence", "epochs=2", "dataset.num_train=128"]
+    few = ["mixer=laplacian", "dataset=forecasting", "epochs=2", "dataset.num_train=128"]
     _call([*few, f"output_dir={out / 'true'}"], out / "true.log")
     (path,) = (out / "true" / "runs").iterdir()
     return RunFolder.at(path)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mixbench.mixers.base import Mixer
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations, linear
 
 
@@ -42,7 +42,7 @@ class Decay(Mixer):
         return linear(D, D) * 2 + Operations(multiplies=D, additions=D)
 
     def signature(self, x):
-        return [Check.close("rates below one", 0.5, float(self.rate.sigmoid().mean()), 0.5)]
+        return [Claim.close("rates below one", 0.5, float(self.rate.sigmoid().mean()), 0.5)]
 
     def init_state(self, batch):
         return self.rate.new_zeros(batch, self.d_model)

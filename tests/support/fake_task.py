@@ -15,7 +15,7 @@ import torch
 from mixbench.core import seeds
 from mixbench.datasets.base import IGNORE, Dataset, Examples
 from mixbench.mixers.base import Mixer
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 
 CONF = {
     "dataset/first_token.yaml": """
@@ -190,7 +190,7 @@ class FirstToken(Dataset):
     def metrics(self, predictions, targets):
         return {"accuracy": float((predictions == targets)[:, -1].mean())}
 
-    def chance(self, rows):
+    def trivial_baseline(self, rows):
         return {"accuracy": 1 / self.vocab_size}
 
 
@@ -217,7 +217,7 @@ class First(Plain):
     def signature(self, x):
         out = self(x)
         return [
-            Check.close("carries the first token", 0.0, float((out[:, -1] - out[:, 0]).norm()), 0.0)
+            Claim.close("carries the first token", 0.0, float((out[:, -1] - out[:, 0]).norm()), 0.0)
         ]
 
 

@@ -77,7 +77,7 @@ def fabricate(
             "n_cells": None,
             "operations": {"per_token": {"multiplies": 3.0}, "per_pair": None},
             "metrics": metrics,
-            "chance": {"accuracy": 0.125},
+            "trivial_baseline": {"accuracy": 0.125},
             "signature": signature,
             "seconds": {"total": 1.5},
         },

@@ -33,18 +33,18 @@ def described(**changes):
 
 
 def study(**changes):
-    return Study("test", described(**changes), "sequence")
+    return Study("test", described(**changes), "forecasting")
 
 
 def test_runs_of_both_stages():
-    plan = study(tasks={"co2": TaskSchema(["dataset=sequence", "dataset.series=co2"], 0.1)})
+    plan = study(tasks={"co2": TaskSchema(["dataset=forecasting", "dataset.series=co2"], 0.1)})
     task = plan.tasks["co2"]
     waves = list(plan.selection_stages())
     assert [[arm.name for arm in wave] for wave in waves] == [["attention"], ["laplacian"]]
     first = plan.selection_runs(task, waves[0][0], {})
     assert [(run.trial, run.seed) for run in first] == [(t, s) for t in range(3) for s in range(4)]
     assert first[4].overrides == (
-        "dataset=sequence",
+        "dataset=forecasting",
         "dataset.series=co2",
         "mixer=attention",
         "lr=0.003",
@@ -67,7 +67,7 @@ def test_more_evaluation_seeds_keep_the_old_ones():
 
 def test_ablations_change_the_chosen_configuration():
     plan = study(ablations={"narrow": ["mixer.num_heads=1"]}, ablation_seeds=2)
-    runs = plan.ablation_runs(plan.tasks["sequence"], plan.arms["laplacian"], {"lr": 1e-2})
+    runs = plan.ablation_runs(plan.tasks["forecasting"], plan.arms["laplacian"], {"lr": 1e-2})
     assert [run.seed for run in runs] == [1000, 1001]
     assert runs[0].overrides == (
         "mixer=laplacian",
@@ -87,7 +87,7 @@ def test_equal_budgets_are_the_rule():
 
 
 def test_what_the_description_decides():
-    plan = study(tasks={"co2": TaskSchema(["dataset=sequence", "+steps=5"])})
+    plan = study(tasks={"co2": TaskSchema(["dataset=forecasting", "+steps=5"])})
     assert plan.fixed_keys() == {
         "mixer", "mixer._target_", "seed", "test", "dataset", "steps", "lr", "optimizer.lr",
         "mixer.sigma",
@@ -181,7 +181,7 @@ WRONG = [
 
 def test_an_unknown_key_is_refused():
     with pytest.raises(SettingError, match="did you mean 'eval_seeds'"):
-        Study("test", described() | {"eval_seed": 3}, "sequence")
+        Study("test", described() | {"eval_seed": 3}, "forecasting")
 
 
 @pytest.mark.parametrize(("changes", "key", "says"), WRONG)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 
 
-def weight_checks(weights: Tensor) -> list[Check]:
+def weight_checks(weights: Tensor) -> list[Claim]:
     """Rows of attention weights `[..., T]` sum to one within 1e-5, and none is negative."""
     error = float((weights.sum(-1) - 1).abs().max())
     smallest = float(weights.min())
     return [
-        Check.close("rows sum to 1", 0.0, error, 1e-5),
-        Check("no negative weight", ">= 0", smallest, None, smallest >= 0),
+        Claim.close("rows sum to 1", 0.0, error, 1e-5),
+        Claim("no negative weight", ">= 0", smallest, None, smallest >= 0),
     ]
 
 

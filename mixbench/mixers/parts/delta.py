@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from mixbench.core.errors import SettingError, at_least
 from mixbench.mixers.base import Mixer, head_width
-from mixbench.mixers.claims import Check
+from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations, linear, sigmoid
 from mixbench.mixers.parts.short_convolution import ShortConvolution
 
@@ -144,7 +144,7 @@ class DeltaMixer(Mixer):
 
 def credit_check(
     rule: Callable[..., Tensor], weights: list[float], key_width: int, value_width: int
-) -> Check:
+) -> Claim:
     """The gradient of an output with respect to a value written d steps before.
 
     All keys in between are orthogonal to the one asked for, so the gradient must be
@@ -179,6 +179,6 @@ def credit_check(
             predicted[key] = sum(w * w * gate ** (w * d) for w in weights)
             observed[key] = float(grad[0, T - 1 - d, 0, 0])
     error = max(abs(observed[key] - predicted[key]) for key in predicted)
-    return Check(
+    return Claim(
         "credit falls as the product of the gates", predicted, observed, 1e-9, error <= 1e-9
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixbench.datasets.base import SPLITS, overlap
-from mixbench.datasets.forecasting import Sequence, _load, _mackey_glass
+from mixbench.datasets.forecasting import Forecasting, _load, _mackey_glass
 
 SERIES = ["sinusoids", "mackey_glass", "sunspots", "co2"]
 
@@ -18,7 +18,7 @@ def values_of(rows):
 
 @pytest.mark.parametrize("series", SERIES)
 def test_rows_are_windows_and_next_values(series):
-    dataset = Sequence(series=series, seq_len=16)
+    dataset = Forecasting(series=series, seq_len=16)
     for split in SPLITS:
         rows = dataset.generate(split, seed=0)
         size = dataset.size(split)
@@ -31,22 +31,22 @@ def test_rows_are_windows_and_next_values(series):
 
 @pytest.mark.parametrize("series", SERIES)
 def test_values_are_in_units_of_the_train_split(series):
-    train = values_of(Sequence(series=series).generate("train", 0))
+    train = values_of(Forecasting(series=series).generate("train", 0))
     assert train.mean() == pytest.approx(0, abs=1e-12)
     assert train.std() == pytest.approx(1)
 
 
 def test_published_sizes_and_what_a_short_series_holds():
-    sizes = {s: [Sequence(series=s).size(split) for split in SPLITS] for s in SERIES}
+    sizes = {s: [Forecasting(series=s).size(split) for split in SPLITS] for s in SERIES}
     assert sizes["sinusoids"] == sizes["mackey_glass"] == sizes["co2"] == [400, 200, 200]
     assert sizes["sunspots"] == [107, 53, 53]
-    few = Sequence(series="sunspots", num_train=50, num_valid=20, num_test=10)
+    few = Forecasting(series="sunspots", num_train=50, num_valid=20, num_test=10)
     assert [few.size(split) for split in SPLITS] == [50, 20, 10]
 
 
 @pytest.mark.parametrize("series", ["sunspots", "co2"])
 def test_real_series_are_split_in_time(series):
-    dataset = Sequence(series=series)
+    dataset = Forecasting(series=series)
     raw = _load(series)
     splits = [dataset.generate(split, 0) for split in SPLITS]
     mine = np.concatenate([values_of(rows) for rows in splits])
@@ -54,7 +54,7 @@ def test_real_series_are_split_in_time(series):
     end = raw[-len(mine) :]
     train = end[: len(values_of(splits[0]))]
     np.testing.assert_allclose(mine, (end - train.mean()) / train.std(), atol=1e-12)
-    again = Sequence(series=series).generate("test", 5)
+    again = Forecasting(series=series).generate("test", 5)
     assert again.inputs.tobytes() == splits[2].inputs.tobytes()
 
 
@@ -71,19 +71,19 @@ def test_the_shipped_series_are_what_they_say():
 
 @pytest.mark.parametrize("series", ["sinusoids", "mackey_glass"])
 def test_synthetic_splits_come_from_three_streams(series):
-    dataset = Sequence(series=series)
+    dataset = Forecasting(series=series)
     splits = {split: dataset.generate(split, 0) for split in SPLITS}
     assert overlap(splits["test"], splits["train"]) == 0
     assert overlap(splits["valid"], splits["train"]) == 0
     assert dataset.generate("test", 1).inputs.tobytes() != splits["test"].inputs.tobytes()
     np.random.seed(3)
-    again = Sequence(series=series, num_valid=7).generate("test", 0)
+    again = Forecasting(series=series, num_valid=7).generate("test", 0)
     assert again.inputs.tobytes() == splits["test"].inputs.tobytes()
 
 
 def test_sinusoids_have_their_periods_and_noise():
     """The amplitude at each period, by least squares, and what is left."""
-    x = values_of(Sequence(num_train=4000).generate("train", 0))
+    x = values_of(Forecasting(num_train=4000).generate("train", 0))
     t = np.arange(len(x))
     waves = [f(2 * np.pi * t / p) for p in (5.3, 11.7, 29.1) for f in (np.sin, np.cos)]
     basis = np.stack([*waves, np.ones(len(x))], axis=1)
@@ -112,10 +112,10 @@ def test_mackey_glass_is_integrated_to_fourth_order():
 
 
 def test_persistence_and_mse():
-    dataset = Sequence()
+    dataset = Forecasting()
     rows = dataset.generate("test", 0)
     expected = np.mean((rows.inputs[:, -1] - rows.targets) ** 2)
-    assert dataset.chance(rows) == {"mse": pytest.approx(expected)}
+    assert dataset.trivial_baseline(rows) == {"mse": pytest.approx(expected)}
     assert dataset.metrics(rows.targets + 2, rows.targets) == {"mse": pytest.approx(4)}
 
 
@@ -125,10 +125,10 @@ def test_every_mixer_beats_persistence_on_a_short_run(settings):
     for mixer in ("attention", "laplacian", "spiderweb", "local", "gated_deltanet"):
         # Not TINY: the task's own sizes, half of its epochs.
         chosen = settings(
-            f"mixer={mixer}", "dataset=sequence", "batch_size=128", "epochs=6",
+            f"mixer={mixer}", "dataset=forecasting", "batch_size=128", "epochs=6",
             "dataset.num_train=400", "dataset.num_valid=50", "dataset.num_test=100",
             "model.d_model=32",
         )  # fmt: skip
         result = run(chosen, []).result
-        assert result["metrics"]["test/mse"] < 0.7 * result["chance"]["mse"], mixer
+        assert result["metrics"]["test/mse"] < 0.7 * result["trivial_baseline"]["mse"], mixer
         assert result["signature"]["holds"], mixer
