@@ -34,7 +34,7 @@ MISTAKES = [
         r"attention, custom, gated_deltanet, gdn, lap",
         "did you mean 'lattice'",
     ),
-    ("dataset=mqra", "dataset", r"one of mqar", "did you mean 'mqar'"),
+    ("dataset=mqra", "dataset", r"one of forecasting, mqar", "did you mean 'mqar'"),
     ("dataset/preset=mqar_t64", "dataset/preset", r"mqar_t64_k4", "did you mean 'mqar_t64_k4'"),
     ("model=gpt", "model", r"language_model", ""),
     ("optimizer=sgd", "optimizer", r"adamw", ""),

@@ -140,7 +140,7 @@ def test_a_sweep_killed_and_not_waited_for_is_gone(tmp_path, monkeypatch):
 
 def test_on_another_machine_a_worker_listens_for_its_sweep(tmp_path, monkeypatch, gone):
     """The number of a process means nothing there, not even where there is one of it."""
-    for name, seconds in (("_LOOK", 0.0), ("_BEAT", 0.1), ("_SILENT", 0.3)):
+    for name, seconds in (("_POLL", 0.0), ("_HEARTBEAT", 0.1), ("_HEARTBEAT_TIMEOUT", 0.3)):
         monkeypatch.setattr(interruption, f"{name}_SECONDS", seconds)
     path = sweeper_file(tmp_path, gone, "another-machine")
     watch = StopSignalPoller(tmp_path)

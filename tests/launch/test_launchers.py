@@ -426,6 +426,6 @@ def test_a_run_without_a_record_says_what_became_of_it(tmp_path, sweeper):
     assert folders["raised"].log.read_text().endswith(" ERROR Traceback: it\n")
     assert folders["lost"].log.read_text().endswith(" ERROR killed\nits last words\n")
     assert not folders["stopped"].log.exists()
-    assert sweeper.cause() == " (the first raised SettingError: device: no)"
+    assert sweeper.first_error() == " (the first raised SettingError: device: no)"
     sweeper.job_errors.pop(0)
-    assert sweeper.cause() == " (the first was lost: killed)"
+    assert sweeper.first_error() == " (the first was lost: killed)"

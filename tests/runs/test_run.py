@@ -361,10 +361,10 @@ def test_a_run_that_another_process_is_at_is_left_to_it(settings):
     folder = folder_of(chosen)
     folder.create()
     with FileLock(folder.lock):
-        assert folder.claimed()
+        assert folder.is_locked()
         with pytest.raises(RunLockedByAnotherProcess):
             run(chosen, [], wait=False)
-    assert not folder.claimed()
+    assert not folder.is_locked()
     assert run(chosen, [], wait=False).result["status"] == "completed"
 
 
