@@ -18,7 +18,7 @@ from mixbench.bench.rows import Effort, Row, one_row
 from mixbench.config.settings import Settings
 from mixbench.core.timing import Timing, interleaved
 from mixbench.datasets.mqar import MQAR
-from mixbench.models.inspect import mixer_inputs, mixers
+from mixbench.models.inspect import mixer_inputs
 from mixbench.runs.build import Experiment
 
 PARTS = ("machine", "ops", "mixers", "streaming", "training", "data", "start")
@@ -46,13 +46,12 @@ def training(settings: Settings, effort: Effort) -> Iterator[Row]:
         experiment.optimizer.step()
 
     whole()  # gradients for the optimizer alone
-    layers = mixers(model)
     seen = mixer_inputs(model, *((inputs, asked) if dataset.kind == "tokens" else (inputs,)))
-    xs = [x.requires_grad_() for x in seen]
+    layers = [(mixer, x.requires_grad_()) for mixer, x in seen.items()]
     calls: dict[str, Callable[[], object]] = {
         "whole step": whole,
         "forward and backward": lambda: loss().backward(),
-        "mixers": lambda: [m(x).square().sum().backward() for m, x in zip(layers, xs, strict=True)],
+        "mixers": lambda: [mixer(x).square().sum().backward() for mixer, x in layers],
         "optimizer": experiment.optimizer.step,
         "batch from the data": lambda: (
             rows.inputs[np.arange(B) % len(rows)],
@@ -60,7 +59,7 @@ def training(settings: Settings, effort: Effort) -> Iterator[Row]:
         ),
     }
     if dataset.kind == "tokens":
-        h = xs[0].detach().requires_grad_()
+        h = next(iter(seen.values())).detach().requires_grad_()
         blocks: list[Any] = [module for module in model.modules() if hasattr(module, "mlp")]
         head: Any = model
         calls["MLPs and their norms"] = lambda: [

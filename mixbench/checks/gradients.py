@@ -11,6 +11,7 @@ from mixbench.checks.subject import (
     Failed,
     MixerUnderTest,
     gradients_of,
+    inherited_exceptions,
     inputs,
     largest,
     trained_parameters,
@@ -26,7 +27,8 @@ _NOTHING = 1e-12
 def gradients_arrive(mixer_under_test: MixerUnderTest) -> str:
     """Every parameter and the input get a finite gradient, at the latest after one step."""
     mixer = mixer_under_test.mixer(perturbed=False)
-    known = set(mixer.exceptions())
+    declared = set(mixer.exceptions())
+    known = declared | set(inherited_exceptions(mixer))
     x = inputs(mixer, 4, mixer_under_test.seq_len)
     first = _silent(mixer, x)
     with torch.no_grad():
@@ -41,7 +43,7 @@ def gradients_arrive(mixer_under_test: MixerUnderTest) -> str:
             "what forward does not use, detaches, multiplies by zero, or a softmax cancels",
         )
     parameters = {name for name, _ in mixer.named_parameters()}
-    stale = [name for name in known & parameters if name not in dead]
+    stale = [name for name in declared & parameters if name not in dead]
     if stale:
         raise Failed(f"{', '.join(stale)} is excepted, yet has a gradient", "exceptions()")
     late = [name for name in first if name not in dead]

@@ -123,6 +123,20 @@ def weights_like(y: Tensor) -> Tensor:
         return torch.randn(y.shape, dtype=torch.float64).to(y)
 
 
+def inherited_exceptions(mixer: Mixer) -> dict[str, str]:
+    """The exceptions of the mixers inside a mixer, the parameters' names as the outer one has them.
+
+    They may hold of the whole as well, and need not.
+    """
+    found: dict[str, str] = {}
+    for path, inner in mixer.named_modules():
+        if isinstance(inner, Mixer) and inner is not mixer:
+            parameters = dict(inner.named_parameters())
+            for name, reason in inner.exceptions().items():
+                found[f"{path}.{name}" if name in parameters else name] = reason
+    return found
+
+
 def trained_parameters(mixer: Mixer) -> dict[str, Tensor]:
     """The parameters that ask for a gradient, by name."""
     return {name: p for name, p in mixer.named_parameters() if p.requires_grad}

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mixbench.checks import compatibility, costs, dependence, gradients, numerics, shapes, streaming
-from mixbench.checks.subject import Failed, MakeMixer, MixerUnderTest, Skipped
+from mixbench.checks.subject import (
+    Failed,
+    MakeMixer,
+    MixerUnderTest,
+    Skipped,
+    inherited_exceptions,
+)
+from mixbench.mixers.base import Mixer
 
 PASSED, FAILED, SKIPPED, EXCEPTED = "passed", "failed", "skipped", "excepted"
 
@@ -151,11 +158,11 @@ def run_checks(
 ) -> list[Outcome]:
     """Like `check_mixer`, without raising; `told` hears each check's name before it starts."""
     subject = MixerUnderTest(make, seq_len)
-    excepted = subject.mixer().exceptions()
+    mixer = subject.mixer()
     outcomes = []
     for check in _chosen(skip):
         told(check.name)
-        outcomes.append(_run(check, subject, excepted.get(check.name)))
+        outcomes.append(_run(check, subject, mixer))
     return outcomes
 
 
@@ -179,10 +186,9 @@ def mixer_checks(*makes: MakeMixer, seq_len: int = SEQ_LEN, skip: Collection[str
         mixer = subject.mixer()
         for check in _chosen(skip):
             if check.required:
-                reason = mixer.exceptions().get(check.name)
                 parameters.append(
                     pytest.param(
-                        _as_test(check, subject, reason), id=f"{type(mixer).__name__}-{check.name}"
+                        _as_test(check, subject, mixer), id=f"{type(mixer).__name__}-{check.name}"
                     )
                 )
     return pytest.mark.parametrize("check", parameters)
@@ -193,11 +199,11 @@ def failures(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [each for each in outcomes if each.required and each.status == FAILED]
 
 
-def _as_test(check: MixerCheck, subject: MixerUnderTest, reason: str | None) -> Callable[[], None]:
+def _as_test(check: MixerCheck, subject: MixerUnderTest, mixer: Mixer) -> Callable[[], None]:
     def test() -> None:
         import pytest
 
-        outcome = _run(check, subject, reason)
+        outcome = _run(check, subject, mixer)
         if outcome.status in (SKIPPED, EXCEPTED):
             pytest.skip(outcome.observed)
         if outcome.status == FAILED:
@@ -213,7 +219,7 @@ def _chosen(skip: Collection[str]) -> list[MixerCheck]:
     return [check for check in CHECKS if check.name not in skip]
 
 
-def _run(check: MixerCheck, subject: MixerUnderTest, excepted: str | None) -> Outcome:
+def _run(check: MixerCheck, subject: MixerUnderTest, mixer: Mixer) -> Outcome:
     clock = time.perf_counter()
     hint = ""
     try:
@@ -225,12 +231,13 @@ def _run(check: MixerCheck, subject: MixerUnderTest, excepted: str | None) -> Ou
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
         status, observed, hint = FAILED, f"{type(error).__name__}: {said}", _place(error)
-    if excepted is not None:
-        if status == FAILED:
-            status, observed, hint = EXCEPTED, f"{excepted} ({observed})", ""
-        elif status == PASSED:
-            status, observed = FAILED, f"it is excepted ({excepted}), yet it passes: {observed}"
-            hint = "exceptions()"
+    declared = mixer.exceptions().get(check.name)
+    excepted = declared or inherited_exceptions(mixer).get(check.name)
+    if excepted is not None and status == FAILED:
+        status, observed, hint = EXCEPTED, f"{excepted} ({observed})", ""
+    elif declared is not None and status == PASSED:
+        status, observed = FAILED, f"it is excepted ({declared}), yet it passes: {observed}"
+        hint = "exceptions()"
     seconds = time.perf_counter() - clock
     return Outcome(check.name, check.what, check.required, status, observed, hint, seconds)
 

@@ -9,29 +9,40 @@ from mixbench.mixers.base import Mixer
 
 
 def mixers(model: nn.Module) -> list[Mixer]:
-    """The model's mixers, first layer first."""
-    return [module for module in model.modules() if isinstance(module, Mixer)]
+    """The model's mixers, first layer first; one inside another is a part of it, and not listed."""
+    found: dict[Mixer, None] = {}
+    for child in model.children():
+        found |= dict.fromkeys([child] if isinstance(child, Mixer) else mixers(child))
+    return list(found)
 
 
 def n_cells(model: nn.Module) -> int | None:
     """Memory cells in the fullest layer and sequence of the last batch; None without cells."""
     counts = [
-        int(m.n_cells.max()) for m in mixers(model) if m.n_cells is not None and m.n_cells.numel()
+        int(m.n_cells.max())
+        for m in model.modules()
+        if isinstance(m, Mixer) and m.n_cells is not None and m.n_cells.numel()
     ]
     return max(counts, default=None)
 
 
-def mixer_inputs(model: nn.Module, *inputs: Tensor) -> list[Tensor]:
-    """What each mixer is given, `[B, T, D]`, when the model is called on `inputs`."""
-    seen: list[Tensor] = []
-    hooks = [
-        mixer.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
-        for mixer in mixers(model)
-    ]
+def mixer_inputs(model: nn.Module, *inputs: Tensor) -> dict[Mixer, Tensor]:
+    """What each mixer is first given, `[B, T, D]`, when the model is called on `inputs`.
+
+    In the order of `mixers`; one whose `forward` the model does not call is missing.
+    """
+    seen: dict[Mixer, Tensor] = {}
+    layers = mixers(model)
+
+    def keep(mixer: nn.Module, args: tuple[Tensor, ...]) -> None:
+        assert isinstance(mixer, Mixer)
+        seen.setdefault(mixer, args[0].detach())
+
+    hooks = [mixer.register_forward_pre_hook(keep) for mixer in layers]
     try:
         with torch.no_grad():
             model(*inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+    return {mixer: seen[mixer] for mixer in layers if mixer in seen}

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from mixbench.mixers.base import Mixer
 
 
-def evaluate(mixer: Mixer, x: Tensor) -> list[Claim]:
-    """A mixer's checks on the inputs `[B, T, D]` it met.
+def evaluate(mixer: Mixer, x: Tensor | None) -> list[Claim]:
+    """A mixer's claims on the inputs `[B, T, D]` it met; None for one that was never called.
 
     A signature that raises does not hold, and the exception is what was observed: a run's result
     must not be lost to a mixer's faulty claim about itself.
     """
+    if x is None:
+        return [Claim(UNEVALUATED, "yes", "the model does not call its forward", None, False)]
     try:
         with torch.no_grad():
             return mixer.signature(x)

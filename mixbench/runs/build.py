@@ -117,10 +117,13 @@ class Experiment:
         A claim that cannot be evaluated does not hold; its exception is what was observed.
         """
         self.model.eval()
-        layers = list(zip(mixers(self.model), mixer_inputs(self.model, inputs), strict=True))
-        signature = summarise(evaluate(mixer, x) for mixer, x in layers)
+        seen = mixer_inputs(self.model, inputs)
+        signature = summarise(evaluate(mixer, seen.get(mixer)) for mixer in mixers(self.model))
         try:
-            held = _sum_or_none(measured_state_size(mixer, x[:1]) for mixer, x in layers)
+            held = _sum_or_none(
+                measured_state_size(mixer, seen[mixer][:1]) if mixer in seen else None
+                for mixer in mixers(self.model)
+            )
         except Exception:  # a faulty step() must not cost the trained run its result
             log.warning("the streaming form cannot be run:\n%s", traceback.format_exc())
             held = None

@@ -354,7 +354,9 @@ BROKEN: dict[type[Mixer], tuple[set[str], str]] = {
     WrongBackward: ({"finite_differences"}, "the input: the gradient along a random direction"),
     Detaches: ({"finite_differences"}, "the input"),
     KeepsATensorOfItsOwn: ({"save_and_load"}, "after loading"),
-    SqueezesTheBatch: ({"batch_of_one", "length_one", "receptive_field", "batch_independence"}, "becomes"),
+    SqueezesTheBatch: (
+        {"batch_of_one", "length_one", "receptive_field", "batch_independence"}, "becomes",
+    ),
     GuessesTheBatch: ({"empty_batch"}, "RuntimeError: cannot reshape"),
     NeedsContiguousInput: ({"strided_input"}, "RuntimeError: view size is not compatible"),
     Overflows: ({"input_scales"}, "the output is not finite for inputs of size 100"),

@@ -29,7 +29,7 @@ from mixbench.datasets.mqar import MQAR
 from mixbench.display.console import make_console
 from mixbench.display.progress import display
 from mixbench.mixers.lattice import Lattice
-from mixbench.models.inspect import mixer_inputs, mixers
+from mixbench.models.inspect import mixer_inputs
 from mixbench.records.identity import short_name
 from mixbench.records.result import COMPLETED
 from mixbench.runs.run import run
@@ -143,7 +143,7 @@ class OverlapLogger(Callback):
         num_pairs = trainer.dataset.num_pairs
         tokens = trainer.tensors("valid")[0][:_ROWS]
         trainer.model.eval()
-        layers = zip(mixers(trainer.model), mixer_inputs(trainer.model, tokens), strict=True)
+        layers = mixer_inputs(trainer.model, tokens).items()
         for layer, (mixer, x) in enumerate(layers, start=1):
             if isinstance(mixer, Lattice):
                 self.rows.append(
