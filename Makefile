@@ -25,6 +25,7 @@ lint: setup ## Check style, format and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: setup ## Put the sources into the project's format.
 	$(BIN)/ruff check --fix .

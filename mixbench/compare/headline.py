@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mixbench.compare.studies import StudyRuns
-from mixbench.report.format import interval, signed
+from mixbench.config.comparison_schema import FIRST_EVALUATION_SEED
+from mixbench.core.numbers import interval, signed
 from mixbench.stats.power import MAX_SEEDS
-from mixbench.sweeps.study import FIRST_EVALUATION_SEED
 
 
 def study_headline(study: StudyRuns, task: Mapping[str, Any], idea: str) -> dict[str, Any]:

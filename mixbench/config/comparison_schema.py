@@ -8,6 +8,11 @@ from typing import Any
 SELECTION, EVALUATION, ABLATION = "selection", "evaluation", "ablation"
 
 
+# Evaluation seeds given as a number start here: more of them keep the old ones, and none is a
+# selection seed.
+FIRST_EVALUATION_SEED = 1000
+
+
 @dataclass
 class ArmSchema:
     """An arm in a sweep YAML.

@@ -8,8 +8,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from hydra._internal.utils import _locate
-
+from mixbench.config.hydra_private import locate
 from mixbench.core.errors import SettingError, nearest
 from mixbench.core.overrides import is_number
 from mixbench.core.plugins import reach_working_folder
@@ -41,7 +40,7 @@ def target(section: str, node: Mapping[str, Any]) -> type[Any]:
         raise SettingError(f"{section}._target_", expected="the dotted path of a class", got=got)
     reach_working_folder()
     try:
-        found = _locate(path)  # Hydra's get_object, without the lines that it prints
+        found = locate(path)
     except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
         cause = error.__cause__ or error
         raise SettingError(
@@ -103,7 +102,7 @@ def check_arguments(group: str, node: Any) -> dict[str, Any]:
         raise SettingError(group, expected="a configuration with a _target_", got=node)
     cls = target(group, node)
     base = _BASES.get(group)
-    if base is not None and not issubclass(cls, _locate(base)):
+    if base is not None and not issubclass(cls, locate(base)):
         expected = f"a subclass of {base}"
         raise SettingError(f"{group}._target_", expected=expected, got=node["_target_"])
     parameters = dict(inspect.signature(cls).parameters)

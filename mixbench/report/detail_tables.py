@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mixbench.core.numbers import signed
 from mixbench.core.overrides import as_override, flat
-from mixbench.report.format import TextTable, observed, score_text, signed
+from mixbench.report.format import TextTable, observed, score_text
 
 
 def signature_table(task: Mapping[str, Any]) -> TextTable:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mixbench.core.numbers import number
 from mixbench.core.overrides import as_override
 
 
@@ -23,21 +24,6 @@ class TextTable:
     rows: Sequence[tuple[str, ...]]
     note: str = ""
     flagged: frozenset[int] = frozenset()
-
-
-def number(value: float) -> str:
-    """Four digits behind the point, or three significant ones where that shows nothing."""
-    return f"{value:.4f}" if abs(value) >= 1e-2 or value == 0 else f"{value:.3g}"
-
-
-def signed(value: float | None) -> str:
-    """A difference, with its sign."""
-    return "unbounded" if value is None else f"{value:+.3g}"
-
-
-def interval(ends: Sequence[float | None]) -> str:
-    """A confidence interval of a difference."""
-    return f"[{signed(ends[0])}, {signed(ends[1])}]"
 
 
 def observed(value: Any) -> str:

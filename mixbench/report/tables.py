@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mixbench.core.numbers import interval, number, signed
 from mixbench.report.detail_tables import signature_table
 from mixbench.report.format import (
     TextTable,
     by_kind,
     count_text,
-    interval,
     mean_text,
-    number,
-    signed,
     total_operations,
     values_text,
 )

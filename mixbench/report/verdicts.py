@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mixbench.report.format import signed
+from mixbench.core.numbers import signed
 
 
 def outcome_sentence(task: Mapping[str, Any], comparison: Mapping[str, Any]) -> str:

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from mixbench.config.hydra_private import grid_jobs
 from mixbench.core.errors import RunsFailed, SettingError
 from mixbench.core.files import write_json
 from mixbench.display.console import make_console
@@ -48,7 +48,7 @@ class GridSweeper(CheckedSweeper):
                     got=str(override.input_line).partition("=")[2],
                     fix="hydra/sweeper=optuna searches an interval",
                 )
-        (jobs,) = BasicSweeper.split_arguments(parsed, None)
+        jobs = grid_jobs(parsed)
         of: dict[RunFolder, Sequence[str]] = {}
         for overrides in jobs:
             cfg = self.compose(overrides)

@@ -12,7 +12,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mixbench.config.comparison_schema import ABLATION, EVALUATION, SELECTION, ComparisonSchema
+from mixbench.config.comparison_schema import (
+    ABLATION,
+    EVALUATION,
+    FIRST_EVALUATION_SEED,
+    SELECTION,
+    ComparisonSchema,
+)
 from mixbench.core.errors import SettingError, at_least, nearest, unknown_key
 from mixbench.core.overrides import as_override, override_key
 from mixbench.sweeps.arms import (
@@ -26,11 +32,6 @@ from mixbench.sweeps.arms import (
     keys_of,
 )
 from mixbench.sweeps.search import Space, draw, extended
-
-# Evaluation seeds given as a number start here: more of them keep the old ones, and none is a
-# selection seed.
-FIRST_EVALUATION_SEED = 1000
-
 
 # Which run it is; and what all arms of a task have to share to be paired by seed.
 _ROLES = ("mixer", "mixer._target_", "seed", "test", "sweep")

@@ -25,7 +25,7 @@ from markdown_it.token import Token
 from mixbench import stats
 from mixbench.cli import main as cli
 from mixbench.config.check import check
-from mixbench.config.comparison_schema import ComparisonSchema
+from mixbench.config.comparison_schema import FIRST_EVALUATION_SEED, ComparisonSchema
 from mixbench.config.compose import compose_config
 from mixbench.config.settings import Settings
 from mixbench.core.errors import SettingError
@@ -34,7 +34,6 @@ from mixbench.runs.build import Experiment, build_dataset
 from mixbench.runs.run import _EXAMINED_ROWS
 from mixbench.sweeps.base import CheckedSweeper
 from mixbench.sweeps.comparison import ComparisonSweeper
-from mixbench.sweeps.study import FIRST_EVALUATION_SEED
 from tests.conftest import run_command
 from tests.stress import calibration
 from tests.support.records import fabricate
