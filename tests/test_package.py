@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 import mixbench
-from mixbench.records.identity import _PRESENTATION
 from tests.support.documented import ROOT
 
 if sys.version_info >= (3, 11):
@@ -43,8 +42,3 @@ def test_the_workflow_tests_the_pythons_that_are_declared():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == declared
     assert PROJECT["project"]["requires-python"] == f">={declared[0]}"
-
-
-def test_what_does_not_influence_results_exists():
-    for name in _PRESENTATION:
-        assert (ROOT / "mixbench" / name).exists(), name

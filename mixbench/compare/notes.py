@@ -21,9 +21,7 @@ def config_differences(study: StudyRuns) -> list[str]:
             if result is not None:
                 config = {k: v for k, v in result["config"].items() if k not in ("mixer", "seed")}
                 values = flat(config)
-                # The code of a user's own mixer is part of its version, and so always another.
-                if result["config"]["mixer"]["_target_"].startswith("mixbench."):
-                    values["code"] = result["code_version"]
+                values["code"] = result["code_version"]
                 varied = {*(arm.evaluated or {}), "device", "test"}
                 varied |= {"optimizer.lr"} if "lr" in varied else set()
                 configs[arm.name] = {k: v for k, v in values.items() if k not in varied}

@@ -95,3 +95,19 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def named_files(arguments: Mapping[str, Any]) -> list[Path]:
+    """The files that a constructor's arguments name: texts with a suffix or a folder, and there."""
+    texts = [
+        text
+        for value in arguments.values()
+        for text in (value if isinstance(value, (list, tuple)) else [value])
+        if isinstance(text, str) and (Path(text).suffix or "/" in text)
+    ]
+    found = []
+    for text in texts:
+        with suppress(OSError, ValueError):  # too long for a path, or no text for one
+            if Path(text).is_file():
+                found.append(Path(text))
+    return found

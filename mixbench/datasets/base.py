@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+
+from mixbench.core.files import named_files
 
 SplitName = Literal["train", "valid", "test"]
 
@@ -55,6 +59,14 @@ class Dataset(ABC):
     margin: float
     ceiling: float
     seq_len: int
+
+    @classmethod
+    def files_read(cls, arguments: Mapping[str, Any]) -> list[Path]:
+        """The files that it reads if built with these arguments; their contents identify a run.
+
+        By default those that an argument names. Say so here if there are others.
+        """
+        return named_files(arguments)
 
     @abstractmethod
     def size(self, split: SplitName) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -90,6 +91,12 @@ class Forecasting(Dataset):
             if rows is not None:
                 at_least(f"num_{split}", rows, 1)
         self._size = self._sizes(given)
+
+    @classmethod
+    def files_read(cls, arguments: Mapping[str, Any]) -> list[Path]:
+        series = arguments.get("series")
+        ours = [_path(series)] if isinstance(series, str) and series in _REAL else []
+        return [*super().files_read(arguments), *ours]
 
     def size(self, split: SplitName) -> int:
         return self._size[split]
@@ -184,10 +191,13 @@ def _mackey_glass(
     return x[lag + transient * per_unit :: per_unit][:length]
 
 
+def _path(series: str) -> Path:
+    return Path(__file__).parent / "series" / f"{series}.csv"
+
+
 def _load(series: str) -> np.ndarray:
     """The values of a shipped series, gaps filled linearly."""
-    path = Path(__file__).parent / "series" / f"{series}.csv"
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    lines = [line for line in _path(series).read_text().splitlines() if not line.startswith("#")]
     texts = [line.partition(",")[2] for line in lines[1:]]
     values = np.array([float(text) if text else np.nan for text in texts])
     known = ~np.isnan(values)

@@ -7,36 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from mixbench.config.settings import GROUPS, Settings
+from mixbench.config.targets import target
+from mixbench.core.files import named_files
 from mixbench.records.folder import RunFolder
 from mixbench.records.sources import source_files
 
 _PACKAGE = Path(__file__).parents[1]
 
 
-# Modules and folders that plan, show or find results; all others can influence them.
-_PRESENTATION = {
-    "_ext",
-    "bench",
-    "checks",
-    "cli",
-    "compare",
-    "config",
-    "core",
-    "display",
-    "launch",
-    "loggers",
-    "records",
-    "report",
-    "stats",
-    "sweeps",
-    "version.py",
-}
+# Beside what a run's classes import: what trains them, and makes their initial values.
+_TRAINING = ("train/*.py", "models/init.py", "core/seeds.py", "runs/build.py")
 
 
 def folder_of(settings: Settings) -> RunFolder:
@@ -53,42 +39,63 @@ def short_name(node: Mapping[str, Any]) -> str:
 
 
 def identity_of(settings: Settings) -> str:
-    """12 hex digits over the settings and the code; equal if the results must be equal."""
-    text = json.dumps([settings.result_settings(), code_version(settings)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    """12 hex digits over the settings, the code and the data; equal if the results must be."""
+    parts = [settings.result_settings(), code_version(settings), files_read(settings)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def code_version(settings: Settings) -> str:
-    """A hash of the sources that can influence a result: mixbench's own and the user's targets'.
+def code_version(settings: Settings, groups: Iterable[str] = GROUPS) -> str:
+    """A hash of the sources that compute a result.
 
-    Those are all that a target's module imports, see `sources.source_files`.
+    Those are all that the modules of the run's classes import, see `sources.source_files`, and the
+    training loop, whatever is trained.
+
+    Args:
+        settings: The run's.
+        groups: Whose classes count.
     """
-    digest = hashlib.sha256(_own_digest())
-    for path in sorted(_users_sources(settings)):
-        status = path.stat()
-        digest.update(_file_digest(path, status.st_mtime_ns, status.st_size))
+    paths = {path for pattern in _TRAINING for path in _PACKAGE.glob(pattern)}
+    for group in groups:
+        paths |= source_files(getattr(settings, group)["_target_"].rpartition(".")[0])
+    digest = hashlib.sha256()
+    for each in sorted(map(_source_digest, paths)):  # wherever they lie
+        digest.update(each)
     return digest.hexdigest()[:12]
 
 
-def _users_sources(settings: Settings) -> set[Path]:
-    """The files behind the classes that are neither ours nor PyTorch's."""
-    found: set[Path] = set()
+def files_read(settings: Settings) -> dict[str, str]:
+    """The files that the run's classes read, see `Dataset.files_read`, each with its hash.
+
+    By their names alone: the same data may lie elsewhere on another machine.
+    """
+    found = {}
     for group in GROUPS:
-        module = getattr(settings, group)["_target_"].rpartition(".")[0]
-        if not module.startswith(("mixbench.", "torch.")):
-            found |= source_files(module)
+        node = getattr(settings, group)
+        arguments = {key: value for key, value in node.items() if key != "_target_"}
+        of_class = getattr(target(group, node), "files_read", named_files)
+        for path in of_class(arguments):
+            status = path.stat()
+            found[path.name] = _file_digest(path, status.st_mtime_ns, status.st_size).hex()[:12]
     return found
 
 
+def shared_code_version(settings: Settings) -> str:
+    """`code_version` without the mixer's part: what the arms of a comparison have in common."""
+    return code_version(settings, [group for group in GROUPS if group != "mixer"])
+
+
+def _source_digest(path: Path) -> bytes:
+    if path.is_relative_to(_PACKAGE):
+        return _own_digest(path)
+    status = path.stat()
+    return _file_digest(path, status.st_mtime_ns, status.st_size)
+
+
 @cache
-def _own_digest() -> bytes:
-    """Over our sources, which do not change while a process runs: it has imported them."""
-    digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        name = path.relative_to(_PACKAGE)
-        if name.parts[0] not in _PRESENTATION:
-            digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
-    return digest.digest()
+def _own_digest(path: Path) -> bytes:
+    """Our sources do not change while a process runs: it has imported them."""
+    name = path.relative_to(_PACKAGE).as_posix()
+    return hashlib.sha256(f"{name}\0".encode() + path.read_bytes()).digest()
 
 
 @lru_cache(maxsize=4096)

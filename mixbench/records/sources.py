@@ -17,7 +17,11 @@ _MOST_FILES = 1000
 
 
 # What a record names by version instead.
-_NAMED_ELSEWHERE = {*sys.stdlib_module_names, "mixbench", "torch"}
+_NAMED_ELSEWHERE = {*sys.stdlib_module_names, "torch"}
+
+
+# Ours counts module by module: a new mixer beside a run's own must not move that run.
+_OURS = __name__.partition(".")[0]
 
 
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -26,9 +30,9 @@ _INSTALLED = {"site-packages", "dist-packages"}
 def source_files(module: str) -> frozenset[Path]:
     """The files of a module, of its package, and of what these import, directly or not.
 
-    Of a package that is every file, since its modules use each other; of packages that are
-    installed only the module's own counts, for others are dependencies. An import by a name that
-    is put together when the code runs is not seen.
+    Of a user's package that is every file, since its modules use each other; of packages that are
+    installed only the module's own counts, for others are dependencies; of mixbench what is
+    imported. An import by a name that is put together when the code runs is not seen.
     """
     return _source_files(module, tuple(sys.path))
 
@@ -47,9 +51,9 @@ def _source_files(module: str, places: tuple[str, ...]) -> frozenset[Path]:
             continue
         seen.add(name)
         spec = located(top)
-        if spec is None or (top != own and _installed(spec)):
+        if spec is None or (top not in (own, _OURS) and _installed(spec)):
             continue
-        new = dict(_package(top, spec))
+        new = {} if top == _OURS else dict(_package(top, spec))
         if new:
             packages.add(top)
         else:

@@ -27,7 +27,7 @@ from mixbench.datasets.base import SPLITS, SplitName, overlap
 from mixbench.datasets.cache import generated
 from mixbench.loggers.dispatch import LoggerDispatch, attach_loggers
 from mixbench.records.folder import RunFolder, needs_rerun
-from mixbench.records.identity import code_version, folder_of
+from mixbench.records.identity import files_read, folder_of, shared_code_version
 from mixbench.records.result import COMPLETED, DIVERGED, FAILED
 from mixbench.runs.build import Experiment
 from mixbench.runs.lock import locked, logging_to
@@ -135,7 +135,8 @@ def _run(
         "status": FAILED,
         "reason": None,
         "identity": folder.identity,
-        "code_version": code_version(settings),
+        "code_version": shared_code_version(settings),
+        "files_read": files_read(settings),
         "started": started.isoformat(timespec="seconds"),
         "seed": settings.seed,
         "device": settings.device,

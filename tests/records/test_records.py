@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
+from mixbench.config.choices import mixer_names
 from mixbench.core.files import write_bytes
 from mixbench.records import folder as records
-from mixbench.records import identity, sources
+from mixbench.records import sources
 from mixbench.records.folder import RunFolder
-from mixbench.records.identity import code_version, identity_of
+from mixbench.records.identity import code_version, files_read, identity_of
 from mixbench.records.sources import source_files
+from tests.support.documented import ROOT
 from tests.support.records import fabricate
 
 MIXER = """
@@ -62,7 +70,7 @@ def test_what_a_users_module_imports_counts_too(settings, tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     texts = {
         "lone_scale.py": "import numpy, json\n\nfrom lone_helper import FACTOR\n" + MIXER,
-        "lone_helper.py": "def factor():\n    import lone_parts.inner as inner\n    return inner\n",
+        "lone_helper.py": "FACTOR = 1\n\ndef factor():\n    import lone_parts.inner as inner\n    return inner\n",
         "lone_parts/inner.py": "from . import deeper\n",
         "lone_parts/deeper.py": "FACTOR = 1\n",
     }
@@ -70,7 +78,8 @@ def test_what_a_users_module_imports_counts_too(settings, tmp_path, monkeypatch)
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "unrelated.py").write_text("")
-    assert source_files("lone_scale") == {tmp_path / name for name in texts}
+    found = {path for path in source_files("lone_scale") if path.is_relative_to(tmp_path)}
+    assert found == {tmp_path / name for name in texts}
     mine = replace(settings(), mixer={"_target_": "lone_scale.Scale", "d_model": 16})
     seen = [identity_of(mine)]
     for name, text in texts.items():
@@ -100,17 +109,109 @@ def test_dependencies_that_are_installed_do_not_count(tmp_path, monkeypatch):
     assert source_files("mine") == {tmp_path / "mine.py"}
 
 
-def test_our_own_code_counts_but_for_what_only_shows_it(settings, tmp_path, monkeypatch):
-    folder = tmp_path / "mixbench"
-    (folder / "report").mkdir(parents=True)
-    monkeypatch.setattr(identity, "_PACKAGE", folder)
-    seen = []
-    for path in ("training.py", "report/html.py", "training.py"):
-        (folder / path).write_text(f"# {len(seen)}\n")
-        identity._own_digest.cache_clear()
-        seen.append(code_version(settings()))
-    identity._own_digest.cache_clear()
-    assert seen[0] == seen[1] != seen[2]
+IDENTITIES = """
+import json
+from mixbench.config.choices import mixer_names
+from mixbench.config.compose import composed_settings
+from mixbench.records.identity import identity_of
+runs = [[f"mixer={m}", "dataset=mqar"] for m in mixer_names()]
+runs += [["dataset=forecasting", f"dataset.series={s}"] for s in ("sunspots", "co2")]
+print(json.dumps({" ".join(run): identity_of(composed_settings(run)) for run in runs}))
+"""
+
+
+def test_a_changed_file_moves_the_runs_that_use_it_and_no_others(tmp_path):
+    """In a copy of the project: a new mixer and dataset, a changed op, changed data."""
+    for name in ("mixbench", "conf"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+
+    def identities() -> dict[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", IDENTITIES],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return dict(json.loads(done.stdout))
+
+    def moved_by(*changes: tuple[str, str]) -> set[str]:
+        nonlocal before
+        for name, text in changes:
+            path = tmp_path / name
+            path.write_text((path.read_text() if path.exists() else "") + text)
+        after = identities()
+        assert after.keys() >= before.keys()
+        moved = {run for run in before if before[run] != after[run]}
+        before = after
+        return moved
+
+    before = identities()
+    assert len(set(before.values())) == len(before) >= 8
+    new = (tmp_path / "mixbench" / "mixers" / "local.py").read_text()
+    yaml = (tmp_path / "conf" / "mixer" / "local.yaml").read_text().replace("local.", "toy.")
+    task = (tmp_path / "mixbench" / "datasets" / "mqar.py").read_text()
+    task_yaml = (tmp_path / "conf" / "dataset" / "mqar.yaml").read_text().replace("mqar.M", "toy.M")
+    assert not moved_by(
+        ("mixbench/mixers/toy.py", new),
+        ("conf/mixer/toy.yaml", yaml),
+        ("mixbench/datasets/toy.py", task),
+        ("conf/dataset/toy.yaml", task_yaml),
+        ("mixbench/report/html.py", "# changed\n"),
+    )
+    assert "mixer=toy dataset=mqar" in before
+    delta = {"mixer=gated_deltanet dataset=mqar", "mixer=lattice dataset=mqar"}
+    sunspots = "dataset=forecasting dataset.series=sunspots"
+    assert moved_by(
+        ("mixbench/ops/gated_delta_rule.py", "# changed\n"),
+        ("mixbench/datasets/series/sunspots.csv", "2009,3.1\n"),
+    ) == {*delta, sunspots}
+    assert moved_by(("mixbench/train/trainer.py", "# changed\n")) == before.keys()
+
+
+CSV_TASK = """
+from pathlib import Path
+from mixbench.datasets.forecasting import Forecasting
+
+class FromFile(Forecasting):
+    def __init__(self, *, path: str, other: str = "") -> None:
+        super().__init__()
+        self.values = [float(line) for line in Path(path).read_text().splitlines()]
+"""
+
+
+def test_a_changed_line_of_a_users_data_moves_the_runs_that_read_it(
+    settings, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "csv_task.py").write_text(CSV_TASK)
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("1.0\n2.0\n")
+    runs = {
+        name: replace(
+            settings("dataset=forecasting"),
+            dataset={"_target_": "csv_task.FromFile", "path": str(tmp_path / name)},
+        )
+        for name in ("a.csv", "b.csv")
+    }
+    before = {name: identity_of(run) for name, run in runs.items()}
+    (tmp_path / "a.csv").write_text("1.0\n2.5\n")
+    assert identity_of(runs["a.csv"]) != before["a.csv"]
+    assert identity_of(runs["b.csv"]) == before["b.csv"]
+    assert list(files_read(runs["a.csv"])) == ["a.csv"]
+    (tmp_path / "a.csv").write_text("1.0\n2.0\n")
+    assert identity_of(runs["a.csv"]) == before["a.csv"]
+
+
+def test_the_packages_that_compute_hold_no_code_of_their_own(settings):
+    """Importing a module runs its packages' `__init__`, which identities leave out."""
+    paths = {
+        path
+        for mixer in mixer_names()
+        for path in source_files(settings(f"mixer={mixer}").mixer["_target_"].rpartition(".")[0])
+    }
+    packages = {path.parent for path in paths}
+    assert {"mixers", "parts", "ops", "cpu"} <= {package.name for package in packages}
+    for package in packages:
+        assert len(ast.parse((package / "__init__.py").read_text()).body) == 1, package
 
 
 def test_a_result_is_read_again_only_when_its_file_has_changed(tmp_path, monkeypatch):
