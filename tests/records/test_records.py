@@ -70,7 +70,7 @@ def test_what_a_users_module_imports_counts_too(settings, tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     texts = {
         "lone_scale.py": "import numpy, json\n\nfrom lone_helper import FACTOR\n" + MIXER,
-        "lone_helper.py": "FACTOR = 1\n\ndef factor():\n    import lone_parts.inner as inner\n    return inner\n",
+        "lone_helper.py": "FACTOR = 1\n\ndef factor():\n    import lone_parts.inner as inner\n",
         "lone_parts/inner.py": "from . import deeper\n",
         "lone_parts/deeper.py": "FACTOR = 1\n",
     }
