@@ -24,8 +24,8 @@ from configuration_keys import (
 )
 from omegaconf import OmegaConf
 
+from mixbench.config.chosen import chosen
 from mixbench.config.compose import compose_config
-from mixbench.records.identity import short_name
 from mixbench.sweeps.study import Study
 
 INTRODUCTION = """\
@@ -129,7 +129,7 @@ def numbers(name: str) -> list[str]:
     if cfg.sweep is None:
         return ["-"] * 5
     node: Any = OmegaConf.to_container(cfg.sweep, resolve=True)
-    study = Study(name, node, short_name(cfg.dataset))
+    study = Study(name, node, chosen(cfg.hydra)["dataset"].name)
     trials = dict.fromkeys(str(len(arm.trials)) for arm in study.arms.values())
     sides = [", ".join(part) for part in (study.ideas, study.baselines, study.tasks)]
     return [*sides, ", ".join(trials), str(sum(study.numbers().values()))]

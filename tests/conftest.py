@@ -113,6 +113,7 @@ def settings(tmp_path: Path) -> Callable[..., Settings]:
 
     def make(*overrides: str) -> Settings:
         texts = [*TINY, f"output_dir={tmp_path}/outputs", *overrides]
-        return check(compose_config(texts), overrides)
+        cfg = compose_config(texts)
+        return check(cfg, cfg.hydra, overrides)
 
     return make

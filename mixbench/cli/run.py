@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from mixbench.cli.exit import exit_on_closed_pipe, exit_with
-from mixbench.config.check import check, typed_overrides
+from mixbench.config.check import check
 from mixbench.config.settings import Settings
 from mixbench.core.errors import (
     JobRaised,
@@ -90,7 +90,7 @@ def _train(cfg: DictConfig) -> float | None:
             got=f"{hydra_cfg.mode} and {hydra_cfg.sweeper._target_}",
             fix="end the YAML with `hydra: {mode: MULTIRUN}`",
         )
-    settings = check(cfg, typed_overrides(hydra_cfg))
+    settings = check(cfg, hydra_cfg)
     from mixbench.runs.run import run
 
     searched = hydra_cfg.mode == RunMode.MULTIRUN and not ours

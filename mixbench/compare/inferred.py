@@ -11,7 +11,6 @@ from mixbench.compare.studies import ArmRuns, Run, StudyRuns, TaskRuns, Trial
 from mixbench.core.errors import SettingError
 from mixbench.core.overrides import flat, is_number
 from mixbench.records.folder import RunFolder
-from mixbench.records.identity import short_name
 from mixbench.records.result import reads_test
 
 
@@ -100,36 +99,39 @@ def _group(runs: Sequence[Run]) -> dict[str, TaskRuns]:
     by_task: dict[str, list[Run]] = {}
     for run in runs:
         by_task.setdefault(_key(_config(run)["dataset"]), []).append(run)
-    datasets = {key: _config(group[0])["dataset"] for key, group in by_task.items()}
+    datasets = {key: flat(_config(group[0])["dataset"]) for key, group in by_task.items()}
+    names = {key: _names(group[0])["dataset"] for key, group in by_task.items()}
     mixers = _mixer_names(runs)
     tasks = {}
     for key, group in by_task.items():
-        name = short_name(datasets[key])
-        alike = [dataset for dataset in datasets.values() if short_name(dataset) == name]
-        varying = _varying([flat(dataset) for dataset in alike])
-        values = flat(datasets[key])
-        label = ", ".join([name, *(f"{k}={values.get(k)}" for k in varying)])
+        alike = [datasets[other] for other, name in names.items() if name == names[key]]
+        varying = _varying(alike)
+        label = ", ".join([names[key], *(f"{k}={datasets[key].get(k)}" for k in varying)])
         arms: dict[str, ArmRuns] = {}
-        for target, arm in mixers.items():
-            members = [run for run in group if _config(run)["mixer"]["_target_"] == target]
+        for mixer, arm in mixers.items():
+            members = [run for run in group if _mixer(run) == mixer]
             if members:
                 arms[arm] = ArmRuns(arm, _trials(members))
         tasks[label] = TaskRuns(label, None, arms)
     return tasks
 
 
-def _mixer_names(runs: Sequence[Run]) -> dict[str, str]:
-    """What each mixer is called: by its usual name, or in full where that is another's too.
+def _mixer_names(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
+    """What each mixer is called: by its name, or by its class where that is another's name too.
 
     Ours keep theirs, so that attention is the baseline whatever stands beside it.
     """
-    targets = sorted({_config(run)["mixer"]["_target_"] for run in runs})
-    short = {target: short_name({"_target_": target}) for target in targets}
-    number = Counter(short.values())
+    mixers = sorted(set(map(_mixer, runs)))
+    number = Counter(name for name, _ in mixers)
     return {
-        target: name if number[name] == 1 or target.startswith("mixbench.") else target
-        for target, name in short.items()
+        (name, target): name if number[name] == 1 or target.startswith("mixbench.") else target
+        for name, target in mixers
     }
+
+
+def _mixer(run: Run) -> tuple[str, str]:
+    """A run's mixer, by name and class."""
+    return _names(run)["mixer"], _config(run)["mixer"]["_target_"]
 
 
 def _trials(runs: Sequence[Run]) -> list[Trial]:
@@ -141,8 +143,6 @@ def _trials(runs: Sequence[Run]) -> list[Trial]:
         configs[key] = flat(config)
         members.setdefault(key, []).append(run)
     varying = _varying(list(configs.values()))
-    if "lr" in varying:  # which the optimizer's interpolates
-        varying = [key for key in varying if key != "optimizer.lr"]
     trials = [Trial({k: configs[key].get(k) for k in varying}, members[key]) for key in configs]
     return sorted(trials, key=lambda trial: [_order(value) for value in trial.values.values()])
 
@@ -163,6 +163,13 @@ def _config(run: Run) -> dict[str, Any]:
     config = run.result["config"]
     assert isinstance(config, dict)
     return config
+
+
+def _names(run: Run) -> dict[str, str]:
+    assert run.result is not None
+    names = run.result["names"]
+    assert isinstance(names, dict)
+    return names
 
 
 def _split_roles(arm: ArmRuns) -> None:

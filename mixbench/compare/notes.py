@@ -23,7 +23,6 @@ def config_differences(study: StudyRuns) -> list[str]:
                 values = flat(config)
                 values["code"] = result["code_version"]
                 varied = {*(arm.evaluated or {}), "device", "test"}
-                varied |= {"optimizer.lr"} if "lr" in varied else set()
                 configs[arm.name] = {k: v for k, v in values.items() if k not in varied}
         for key in sorted(set().union(*configs.values())):
             values = {name: config[key] for name, config in configs.items() if key in config}

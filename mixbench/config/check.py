@@ -10,7 +10,9 @@ from typing import Any, get_args, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from mixbench.config.chosen import chosen
 from mixbench.config.settings import GROUPS, Settings, TrainSchema
+from mixbench.config.shared_keys import following_keys, unused_keys
 from mixbench.config.targets import KIND_WORDS, check_arguments, coerce
 from mixbench.core.errors import SettingError, at_least, positive, unknown_key
 from mixbench.core.overrides import override_key
@@ -23,27 +25,39 @@ _OWN_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.ou
 _MOST_THREADS = 1024
 
 
-def check(cfg: DictConfig, overrides: Sequence[str] = (), *, elsewhere: bool = False) -> Settings:
+_KNOWN = [each.name for each in fields(TrainSchema) if each.name != "sweep"]
+
+
+def check(
+    cfg: DictConfig,
+    hydra_cfg: Any,
+    overrides: Sequence[str] | None = None,
+    *,
+    elsewhere: bool = False,
+) -> Settings:
     """Check all that can be checked without building anything.
 
     Args:
-        cfg: The composed configuration, without the `hydra` node; a comparison's description in
-            it is left to `study.Study`.
-        overrides: What the user typed (`typed_overrides`), to tell a default from a wish.
+        cfg: The composed configuration; a comparison's description in it is left to
+            `study.Study`, and a `hydra` node out of account.
+        hydra_cfg: The `hydra` node, which knows what was chosen in each group.
+        overrides: What the user typed, to tell a default from a wish; None for all overrides.
         elsewhere: The run is for another machine, which may have a GPU where this one has none.
 
     Raises:
         SettingError: The first thing that is wrong.
     """
+    if overrides is None:
+        overrides = typed_overrides(hydra_cfg)
+    cfg = without_hydra(cfg)
     typed = _keys(overrides)
     if {"epochs", "steps"} <= typed and cfg.epochs is not None and cfg.steps is not None:
         raise SettingError("steps", expected="either epochs or steps", got="both")
     values = _resolve(cfg)
     values.pop("sweep", None)  # a comparison's description; its runs are told what they need
-    known = [field.name for field in fields(Settings)]
     for key in values:
-        if key not in known:
-            raise unknown_key(key, known)
+        if key not in _KNOWN:
+            raise unknown_key(key, _KNOWN)
     if values["steps"] is not None:
         values["epochs"] = None
     elif values["epochs"] is None:
@@ -70,11 +84,23 @@ def check(cfg: DictConfig, overrides: Sequence[str] = (), *, elsewhere: bool = F
     hints = get_type_hints(Settings)
     for key in ("schedule", "dtype", "rerun", "on_error"):
         values[key] = coerce(key, values[key], hints[key])
+    choices = chosen(hydra_cfg)
+    follows = following_keys(cfg, choices, values)
     for group in GROUPS:
         _check_allowed(group, values[group], values["allowed_targets"], overrides)
         values[group] = check_arguments(group, values[group])
     values["logger"] = _check_loggers(values["logger"], values["allowed_targets"], overrides)
-    return Settings(**values)
+    return Settings(
+        **values,
+        names={group: each.named(values[group]["_target_"]) for group, each in choices.items()},
+        follows=follows,
+        unused=unused_keys(cfg, values, typed),
+    )
+
+
+def without_hydra(cfg: DictConfig) -> DictConfig:
+    """A composed configuration's own part."""
+    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
 
 
 def refuse_own_keys(overrides: Sequence[str]) -> None:

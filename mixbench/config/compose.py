@@ -18,7 +18,7 @@ from mixbench.core.plugins import config_folder
 
 
 def compose_config(overrides: Sequence[str], config_dir: Path | None = None) -> DictConfig:
-    """What the command would compose from overrides, without the `hydra` node.
+    """What the command would compose from overrides, with the `hydra` node.
 
     Args:
         overrides: As typed.
@@ -33,7 +33,7 @@ def compose_config(overrides: Sequence[str], config_dir: Path | None = None) -> 
             raise SettingError("--config-dir", expected="a folder", got=config_dir)
         texts.append(f"hydra.searchpath=[{json.dumps(f'file://{config_dir.absolute()}')}]")
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        return hydra.compose("train", texts)
+        return hydra.compose("train", texts, return_hydra_config=True)
 
 
 def composed_settings(overrides: Sequence[str], config_dir: Path | None = None) -> Settings:
@@ -42,7 +42,8 @@ def composed_settings(overrides: Sequence[str], config_dir: Path | None = None) 
     Raises:
         SettingError: Something in it is wrong.
     """
-    return check(compose_config(overrides, config_dir), overrides)
+    cfg = compose_config(overrides, config_dir)
+    return check(cfg, cfg.hydra, overrides)
 
 
 def with_own_class(overrides: Sequence[str]) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 from hydra.errors import MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -19,6 +20,7 @@ from omegaconf.errors import (
 
 from mixbench.config.check import mistyped, several_loggers
 from mixbench.config.settings import GROUPS
+from mixbench.config.targets import earlier_names, target
 from mixbench.core.errors import SettingError, nearest, unknown_key
 from mixbench.core.plugins import config_folder
 
@@ -103,7 +105,10 @@ def composition_error(error: Exception) -> SettingError:
         )
     parent = cause.parent_node
     known = [str(name) for name in parent if name != "hydra"] if parent is not None else []
-    return unknown_key(key, known)
+    renamed: Mapping[str, str] = {}
+    if group in GROUPS and "_target_" in known and not OmegaConf.is_missing(parent, "_target_"):
+        renamed = earlier_names(target(group, parent))
+    return unknown_key(key, known, renamed)
 
 
 def arguments_error(error: ValueError, arguments: Sequence[str]) -> SettingError | None:

@@ -7,6 +7,7 @@ errors here; wrong values are errors in the constructor.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -16,6 +17,10 @@ from omegaconf import MISSING
 from mixbench.config.comparison_schema import ComparisonSchema
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
+
+
+# Top-level keys that act only through the groups whose YAML refers to them.
+SHARED_KEYS = ("causal", "conv_width", "out_gate", "lr", "weight_decay")
 
 
 @dataclass
@@ -59,7 +64,7 @@ ConfigStore.instance().store("train_schema", TrainSchema)
 # What names a result rather than influencing it.
 NOT_IN_HASH = (
     "output_dir", "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint", "allowed_targets",
-    "logger",
+    "logger", "names", "follows", "unused",
 )  # fmt: skip
 
 
@@ -70,6 +75,11 @@ class Settings:
     The groups are dictionaries of a `_target_` and its arguments, `logger` one of such by name, the
     rest as in `TrainSchema`.
     Exactly one of `epochs` and `steps` is set.
+
+    Attributes:
+        names: What the groups' choices are called, by group.
+        follows: Keys that show another key's value, `optimizer.lr` that of `lr`.
+        unused: Keys that nothing in this configuration uses.
     """
 
     dataset: dict[str, Any]
@@ -100,11 +110,25 @@ class Settings:
     keep_checkpoint: bool
     allowed_targets: list[str]
     logger: dict[str, dict[str, Any]]
+    names: dict[str, str]
+    follows: tuple[str, ...]
+    unused: tuple[str, ...]
 
     def result_settings(self) -> dict[str, Any]:
-        """The part that decides the run's result, for its identity and its record."""
+        """The part that decides the run's result, for its identity."""
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in NOT_IN_HASH
+            if field.name not in (*NOT_IN_HASH, *self.unused)
         }
+
+    def recorded_settings(self) -> dict[str, Any]:
+        """The part that decides the run's result, each value once, for its record."""
+        settings = deepcopy(self.result_settings())
+        for key in self.follows:
+            *parents, last = key.split(".")
+            node = settings
+            for parent in parents:
+                node = node[parent]
+            del node[last]
+        return settings

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from mixbench.config.hydra_private import locate
-from mixbench.core.errors import SettingError, nearest
+from mixbench.core.errors import SettingError, nearest, unknown_key
 from mixbench.core.overrides import is_number
 from mixbench.core.plugins import reach_working_folder
 
@@ -88,6 +88,12 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
     return value
 
 
+def earlier_names(cls: type[Any]) -> Mapping[str, str]:
+    """What a class says about its arguments' earlier names, see `Configured`."""
+    renamed: Mapping[str, str] = getattr(cls, "renamed", {})
+    return renamed
+
+
 # Arguments that code passes to a group's class beside the configuration's keys.
 _SUPPLIED = {"model": {"make_mixer"}, "optimizer": {"params"}}
 
@@ -116,6 +122,8 @@ def check_arguments(group: str, node: Any) -> dict[str, Any]:
     for key, value in node.items():
         if key == "_target_":
             checked[key] = value
+        elif key in earlier_names(cls):
+            raise unknown_key(f"{group}.{key}", parameters, earlier_names(cls))
         elif key not in parameters:
             raise SettingError(
                 f"{group}.{key}",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import NoReturn
 
 
@@ -84,14 +85,26 @@ def some_of(key: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
     return names
 
 
-def unknown_key(key: str, known: Iterable[str]) -> SettingError:
-    """The error for a key that is not one of the known ones, which are of the same section."""
+def unknown_key(
+    key: str, known: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})
+) -> SettingError:
+    """The error for a key that is not one of the known ones, which are of the same section.
+
+    Args:
+        key: In full.
+        known: Keys of its section.
+        renamed: Earlier names in the section, and what they are now.
+    """
+    section, _, name = key.rpartition(".")
+    if name in renamed:
+        now = f"{section}.{renamed[name]}".strip(".")
+        return SettingError(key, expected=f"{now}, as it is called now", got="its earlier name")
     known = list(known)
     return SettingError(
         key,
         expected=f"one of the keys {', '.join(known)}",
         got="an unknown one",
-        fix=nearest(key.rpartition(".")[2], known),
+        fix=nearest(name, known),
     )
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from mixbench.core.files import named_files
+from mixbench.core.configured import Configured
 
 SplitName = Literal["train", "valid", "test"]
 
@@ -40,7 +38,7 @@ class Examples:
         return len(self.inputs)
 
 
-class Dataset(ABC):
+class Dataset(Configured, ABC):
     """A task. Its constructor takes the configuration's keys and only checks and keeps them.
 
     Attributes:
@@ -59,14 +57,6 @@ class Dataset(ABC):
     margin: float
     ceiling: float
     seq_len: int
-
-    @classmethod
-    def files_read(cls, arguments: Mapping[str, Any]) -> list[Path]:
-        """The files that it reads if built with these arguments; their contents identify a run.
-
-        By default those that an argument names. Say so here if there are others.
-        """
-        return named_files(arguments)
 
     @abstractmethod
     def size(self, split: SplitName) -> int:

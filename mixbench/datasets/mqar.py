@@ -54,6 +54,11 @@ class MQAR(Dataset):
     higher_is_better = True
     margin = 0.01
     ceiling = 1.0
+    renamed = {  # noqa: RUF012
+        "min_pairs": "curriculum_start_pairs",
+        "growth": "curriculum_end",
+        "power": "slot_exponent",
+    }
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from mixbench.records.folder import RunFolder
-from mixbench.records.identity import short_name
 from mixbench.records.result import COMPLETED
 
 SPLITS = ("valid", "test")
@@ -22,17 +21,15 @@ Job = tuple[Sequence[str], Mapping[str, Any] | None, RunFolder]
 
 def run_table(result: Mapping[str, Any], folder: Path) -> Table:
     """What one run gave and what it took."""
-    config = result["config"]
-    title = (
-        f"{short_name(config['mixer'])} on {short_name(config['dataset'])}, seed {result['seed']}"
-    )
+    names = result["names"]
+    title = f"{names['mixer']} on {names['dataset']}, seed {result['seed']}"
     table = Table(title=Text(title), show_header=False, title_justify="left", min_width=60)
     table.add_column(style="bold")
     table.add_column()
     table.add_row("status", _status(result))
     chance = result.get("trivial_baseline", {})
-    names = [name.partition("/")[2] for name in result["metrics"] if name.startswith("valid/")]
-    for name in names:
+    metrics = [name.partition("/")[2] for name in result["metrics"] if name.startswith("valid/")]
+    for name in metrics:
         values = [
             f"{split} {_number(result['metrics'][f'{split}/{name}'])}"
             for split in SPLITS
@@ -41,7 +38,7 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         if name in chance:
             values.append(f"chance {_number(chance[name])}")
         table.add_row(name.replace("_", " "), "   ".join(values))
-    for name in [name for name in chance if name not in names]:
+    for name in [name for name in chance if name not in metrics]:
         table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
     parameters = result["parameters"]
     table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from mixbench.core.configured import Configured
 from mixbench.core.errors import SettingError, at_least
-from mixbench.core.files import named_files
 from mixbench.mixers.claims import Claim
 from mixbench.mixers.cost import Operations
 
@@ -18,7 +17,7 @@ SYMMETRIES = ("permutation", "reversal", "translation")
 """What a mixer may declare of itself, see `Mixer.symmetries`."""
 
 
-class Mixer(nn.Module):
+class Mixer(Configured, nn.Module):
     """A layer that mixes information along time, `[B, T, D] -> [B, T, D]`, without a residual.
 
     A subclass names `d_model`, `causal` and its own knobs in its constructor (no `**kwargs`: the
@@ -50,14 +49,6 @@ class Mixer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[B, T, D] -> [B, T, D]`."""
         raise NotImplementedError
-
-    @classmethod
-    def files_read(cls, arguments: Mapping[str, Any]) -> list[Path]:
-        """The files that it reads if built with these arguments; their contents identify a run.
-
-        By default those that an argument names. Say so here if there are others.
-        """
-        return named_files(arguments)
 
     def state_size(self, seq_len: int) -> int | None:
         """Numbers held a sequence after `seq_len` tokens when streaming."""

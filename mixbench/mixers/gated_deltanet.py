@@ -26,7 +26,7 @@ class GatedDeltaNet(DeltaMixer):
         value_width: int | None = None,
         conv_width: int = 4,
         conv_init_std: float | None = None,
-        retention_init: float = 0.0,
+        retention_init: float = 4.0,
         out_gate_init: float = 1.0,
     ) -> None:
         super().__init__(

@@ -21,6 +21,9 @@ from mixbench.ops.gated_delta_rule import gated_delta_rule, naive_gated_delta_ru
 from mixbench.ops.lattice_rule import lattice_rule
 from mixbench.ops.spline import ReadMode, Weights, read_neighbourhood, spline_neighbourhood
 
+# Where reads seldom meet writes, and addresses spread most.
+_PUBLISHED_ADDR_SCALE = 8.0
+
 
 class AddressProjection(nn.Linear):
     """A point of the plane per token, `[B, T, D] -> [B, T, 2]`; weights start at N(0, 1/sqrt(D)).
@@ -80,9 +83,9 @@ class Lattice(DeltaMixer):
         value_width: int | None = None,
         conv_width: int = 4,
         conv_init_std: float | None = None,
-        retention_init: float = 0.0,
+        retention_init: float = 4.0,
         out_gate_init: float = 1.0,
-        addr_scale: float = 8.0,
+        addr_scale: float = 2.0,
         learn_addr_scale: bool = False,
         bounded: bool = True,
         weights: Weights = "unit",
@@ -267,7 +270,13 @@ class Lattice(DeltaMixer):
         per_token = {}
         for std in (None, 0.02):
             with torch_stream(0, "signature"):
-                new = Lattice(d_model=self.d_model, causal=True, num_heads=1, conv_init_std=std)
+                new = Lattice(
+                    d_model=self.d_model,
+                    causal=True,
+                    num_heads=1,
+                    addr_scale=_PUBLISHED_ADDR_SCALE,
+                    conv_init_std=std,
+                )
                 new(torch.randn(16, 8, self.d_model))
             assert new.n_cells is not None
             per_token["default" if std is None else str(std)] = (

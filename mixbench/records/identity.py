@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
 from mixbench.config.settings import GROUPS, Settings
 from mixbench.config.targets import target
@@ -28,14 +27,9 @@ _TRAINING = ("train/*.py", "models/init.py", "core/seeds.py", "runs/build.py")
 def folder_of(settings: Settings) -> RunFolder:
     """Where this run's record lies, or will lie."""
     identity = identity_of(settings)
-    task, mixer = short_name(settings.dataset), short_name(settings.mixer)
+    task, mixer = settings.names["dataset"], settings.names["mixer"]
     name = f"{task}-{mixer}-seed{settings.seed}-{identity}"
     return RunFolder(Path(settings.output_dir).absolute() / "runs" / name, identity)
-
-
-def short_name(node: Mapping[str, Any]) -> str:
-    """What people call a dataset or mixer: the module that its `_target_` is in."""
-    return str(node["_target_"]).split(".")[-2]
 
 
 def identity_of(settings: Settings) -> str:

@@ -12,7 +12,7 @@ COMPLETED, DIVERGED, FAILED = "completed", "diverged", "failed"
 
 
 _RESULT_KEYS = {
-    "status", "reason", "seed", "started", "config", "code_version", "device", "threads",
+    "status", "reason", "seed", "started", "names", "config", "code_version", "device", "threads",
     "machine", "versions", "metric", "higher_is_better", "margin", "parameters", "metrics",
     "seconds",
 }  # fmt: skip
@@ -48,13 +48,15 @@ def is_result(content: Any) -> bool:
     """Whether what was read has the parts that every result has, and completed ones besides."""
     if not isinstance(content, dict) or not content.keys() >= _RESULT_KEYS:
         return False
-    config = content["config"]
+    config, names = content["config"], content["names"]
     return (
         isinstance(config, dict)
         and all(
             isinstance(config.get(group), dict) and isinstance(config[group].get("_target_"), str)
             for group in ("dataset", "mixer")
         )
+        and isinstance(names, dict)
+        and all(isinstance(names.get(group), str) for group in ("dataset", "mixer"))
         and all(isinstance(content[key], kind) for key, kind in _TYPES.items() if key in content)
         and all(
             map(

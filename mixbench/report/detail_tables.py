@@ -72,8 +72,6 @@ def configuration_tables(task: Mapping[str, Any]) -> list[TextTable]:
     }
     tuned = [key for arm in task["arms"] for key in arm["evaluated"] or ()]
     keys = list(dict.fromkeys(tuned + [key for config in configs.values() for key in config]))
-    if "lr" in keys:  # which the optimizer's interpolates
-        keys = [key for key in keys if key != "optimizer.lr"]
     texts = {
         key: [as_override(c[key]) if key in c else "" for c in configs.values()] for key in keys
     }

@@ -148,7 +148,8 @@ def _run(
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "numba", "hydra-core")},
         },
-        "config": settings.result_settings(),
+        "names": settings.names,
+        "config": settings.recorded_settings(),
         **experiment.describe(),
         "metrics": {},
     }

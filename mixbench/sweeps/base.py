@@ -88,13 +88,10 @@ class CheckedSweeper(Sweeper):
         self.base = config
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """A job's configuration, without the `hydra` node."""
-        cfg = self.context.config_loader.load_sweep_config(self.base, list(overrides))
-        with open_dict(cfg):
-            del cfg["hydra"]
-        return cfg
+        """A job's configuration, with the `hydra` node."""
+        return self.context.config_loader.load_sweep_config(self.base, list(overrides))
 
-    def build(self, cfg: DictConfig, overrides: Sequence[str]) -> Settings:
+    def build(self, cfg: DictConfig) -> Settings:
         """A job's settings, built once to see that its constructors accept them.
 
         Raises:
@@ -102,13 +99,13 @@ class CheckedSweeper(Sweeper):
         """
         from mixbench.runs.build import Experiment
 
-        settings = self.check(cfg, overrides)
+        settings = self.check(cfg)
         Experiment(replace(settings, device="cpu"))
         return settings
 
-    def check(self, cfg: DictConfig, overrides: Sequence[str]) -> Settings:
+    def check(self, cfg: DictConfig) -> Settings:
         """A job's settings, see `config.check`."""
-        return check(cfg, overrides, elsewhere=is_remote(self.base.hydra))
+        return check(cfg, cfg.hydra, elsewhere=is_remote(self.base.hydra))
 
     def new_folder(self, name: str) -> Path:
         """Make the sweep's folder, with the configuration that it starts from."""

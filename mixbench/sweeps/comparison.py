@@ -17,6 +17,8 @@ from omegaconf import OmegaConf
 
 from mixbench.compare.planned import previous_invocations, sweep_study
 from mixbench.compare.studies import MISSING, TaskRuns
+from mixbench.config.check import without_hydra
+from mixbench.config.chosen import chosen
 from mixbench.config.settings import NOT_IN_HASH, Settings
 from mixbench.core.errors import RunsFailed, SettingError
 from mixbench.core.files import make_folder, write_json
@@ -33,9 +35,6 @@ from mixbench.sweeps.base import OWN_ARGUMENTS, CheckedSweeper, refuse_grid_of_l
 from mixbench.sweeps.plan_table import plan_table
 from mixbench.sweeps.search import Range, Space, edges, extended
 from mixbench.sweeps.study import Study
-
-# These act through the groups that interpolate them, and only there.
-_INTERPOLATED = {"lr", "weight_decay", "causal", "conv_width", "out_gate"}
 
 
 class ComparisonSweeper(CheckedSweeper):
@@ -58,7 +57,8 @@ class ComparisonSweeper(CheckedSweeper):
         if not node["preview"]:
             check_launcher(self.base.hydra)
         described = {str(key): value for key, value in node.items()}
-        self.study = Study(str(choices.sweep), described, str(choices.dataset))
+        dataset = chosen(self.base.hydra)["dataset"].name
+        self.study = Study(str(choices.sweep), described, dataset)
         self.arguments = self._allowed(arguments)
         self._composed: dict[tuple[str, ...], tuple[Settings, bool]] = {}
         self._check_all()
@@ -139,10 +139,7 @@ class ComparisonSweeper(CheckedSweeper):
         """Refuse trials that train the same thing: they would pad the arm's budget."""
         seen: dict[str, Mapping[str, Any]] = {}
         for run in runs:
-            settings = self._settings(run).result_settings()
-            idle = _INTERPOLATED | ({"warmup"} if settings["schedule"] == "constant" else set())
-            effective = {k: v for k, v in settings.items() if k not in idle}
-            text = json.dumps(effective, sort_keys=True)
+            text = json.dumps(self._settings(run).result_settings(), sort_keys=True)
             if text in seen:
                 raise SettingError(
                     f"sweep.arms.{arm.name}.{self.study.search.where}",
@@ -158,8 +155,9 @@ class ComparisonSweeper(CheckedSweeper):
             texts = [*self.arguments, *run.overrides]
             try:
                 cfg = self.compose(texts)
-                by_seed = re.search(r"\$\{[^}]*\b(seed|test)\b", OmegaConf.to_yaml(cfg)) is not None
-                self._composed[key] = (self.build(cfg, texts), by_seed)
+                own = OmegaConf.to_yaml(without_hydra(cfg))
+                by_seed = re.search(r"\$\{[^}]*\b(seed|test)\b", own) is not None
+                self._composed[key] = (self.build(cfg), by_seed)
             except SettingError as error:
                 where = f"in task {run.task}, arm {run.arm}"
                 raise SettingError(
@@ -170,8 +168,7 @@ class ComparisonSweeper(CheckedSweeper):
                 ) from error
         settings, by_seed = self._composed[key]
         if by_seed:  # the user's configuration makes more of the seed than the seed itself
-            texts = [*self.arguments, *run.overrides]
-            return self.check(self.compose(texts), texts)
+            return self.check(self.compose([*self.arguments, *run.overrides]))
         return replace(settings, seed=run.seed, test=run.overrides[-1] == "test=true")
 
     def _select(self, wave: Sequence[Arm]) -> None:

@@ -56,7 +56,7 @@ class GridSweeper(CheckedSweeper):
                 raise SettingError(
                     "sweep", expected="a comparison by itself, without -m", got=" ".join(overrides)
                 )
-            folder = folder_of(self.build(cfg, overrides))
+            folder = folder_of(self.build(cfg))
             if folder in of:
                 raise SettingError(
                     "grid",

@@ -238,8 +238,7 @@ class Study:
         keys.update(map(override_key, texts))
         for arm in self.arms.values():
             keys.update([*arm.searched, *arm.inherit])
-        # What acts through another key only is decided there.
-        return keys | {f"optimizer.{key}" for key in keys & {"lr", "weight_decay"}}
+        return keys
 
     def _run(
         self,

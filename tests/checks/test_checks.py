@@ -9,9 +9,8 @@ import torch
 
 from mixbench.checks import check_mixer, mixer_checks, run_checks
 from mixbench.checks.suite import CHECKS, EXCEPTED, PASSED, SEQ_LEN, SKIPPED, ChecksFailed, failures
-from mixbench.config.check import check
 from mixbench.config.choices import mixer_names
-from mixbench.config.compose import compose_config
+from mixbench.config.compose import composed_settings
 from mixbench.mixers.attention import Attention
 from mixbench.runs.build import build_mixer
 from tests.conftest import run_command
@@ -69,7 +68,7 @@ def test_exceptions_are_shown_with_their_reason():
 def test_no_false_alarm_on_ours(name, causal):
     task = "mqar" if causal else "forecasting"
     texts = [f"mixer={name}", f"dataset={task}", f"dataset.seq_len={SEQ_LEN}", "model.d_model=16"]
-    settings = check(compose_config(texts), texts)
+    settings = composed_settings(texts)
     outcomes = run_checks(lambda: build_mixer(settings), skip=SLOW)
     assert not failures(outcomes)
     found = statuses(outcomes)

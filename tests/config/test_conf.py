@@ -10,7 +10,7 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from mixbench.config.settings import Settings, TrainSchema
+from mixbench.config.settings import GROUPS, Settings, TrainSchema
 from mixbench.core.plugins import config_folder
 from mixbench.runs.run import run
 
@@ -71,6 +71,30 @@ def test_a_yaml_names_every_knob_of_its_class(settings, mixer):
     assert all(p.kind is p.KEYWORD_ONLY for p in signature.parameters.values())
 
 
+@pytest.mark.parametrize(
+    ("group", "name"), [(group, name) for group in GROUPS for name in names(group)]
+)
+def test_a_default_of_a_class_is_that_of_its_yaml(group, name):
+    """So that who builds one in Python gets what the command would."""
+    content = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"), resolve=False)
+    node = content.get(group, content)
+    if not str(node.get("_target_")).startswith("mixbench."):
+        pytest.skip("names no class of ours")
+    parameters = inspect.signature(get_object(node["_target_"])).parameters
+    defaults = {
+        key: parameters[key].default
+        for key in node.keys() & parameters.keys()
+        if parameters[key].default is not inspect.Parameter.empty
+        and not str(node[key]).startswith("${")
+    }
+    written = {key: node[key] for key in defaults}
+    assert {key: _plain(value) for key, value in defaults.items()} == written
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
 def test_every_file_starts_with_what_it_is():
     for path in CONF.rglob("*.yaml"):
         assert path.read_text().startswith("#"), path
@@ -78,6 +102,7 @@ def test_every_file_starts_with_what_it_is():
 
 def test_schema_settings_and_yaml_have_the_same_keys(settings):
     schema = {field.name for field in fields(TrainSchema)} - {"sweep"}
-    assert schema == {field.name for field in fields(Settings)}
+    derived = {"names", "follows", "unused"}
+    assert schema | derived == {field.name for field in fields(Settings)}
     yaml = set(OmegaConf.load(CONF / "train.yaml")) - {"defaults", "hydra"}
     assert yaml <= schema

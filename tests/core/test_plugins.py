@@ -99,7 +99,7 @@ def test_a_class_alone_in_the_working_folder(mixbench, tmp_path):
     assert done.returncode == 0, done.stderr
     done = mixbench("mixer._target_=my_own.Scale", "-m", "mixer.gain=1,2", *TINY)
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "outputs" / "runs").glob("mqar-my_own-*/result.json"))) == 3
+    assert len(list((tmp_path / "outputs" / "runs").glob("mqar-scale-*/result.json"))) == 3
 
 
 @pytest.mark.parametrize(

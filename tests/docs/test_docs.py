@@ -24,9 +24,8 @@ from markdown_it.token import Token
 
 from mixbench import stats
 from mixbench.cli import main as cli
-from mixbench.config.check import check
 from mixbench.config.comparison_schema import FIRST_EVALUATION_SEED, ComparisonSchema
-from mixbench.config.compose import compose_config
+from mixbench.config.compose import composed_settings
 from mixbench.config.settings import Settings
 from mixbench.core.errors import SettingError
 from mixbench.launch import slurm
@@ -146,8 +145,8 @@ def dry() -> Callable[[Command], int]:
             stopped.append(True)
             raise SystemExit(0)
 
-        def built_one(self: CheckedSweeper, cfg: Any, texts: Any) -> Settings:
-            built.append(build(self, cfg, texts))
+        def built_one(self: CheckedSweeper, cfg: Any) -> Settings:
+            built.append(build(self, cfg))
             return built[-1]
 
         def one_an_arm(self: ComparisonSweeper) -> None:
@@ -202,7 +201,7 @@ def compose_all(overrides: list[str]) -> None:
     parsed = OverridesParser.create().parse_overrides(overrides)
     (jobs,) = BasicSweeper.split_arguments(parsed, None)
     for job in jobs:
-        check(compose_config(list(job)), list(job))
+        composed_settings(list(job))
 
 
 @pytest.fixture

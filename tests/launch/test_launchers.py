@@ -147,10 +147,11 @@ def test_a_machine_without_a_gpu_hands_runs_to_one_that_has_one(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cfg = compose_config(["device=cuda"])
-    assert check(cfg, elsewhere=True).device == "cuda"
+    assert check(cfg, cfg.hydra, elsewhere=True).device == "cuda"
     with pytest.raises(SettingError, match="sees no CUDA device"):
-        check(cfg)
-    assert check(compose_config([]), elsewhere=True).device == "cpu"  # auto is decided here
+        check(cfg, cfg.hydra)
+    cfg = compose_config([])
+    assert check(cfg, cfg.hydra, elsewhere=True).device == "cpu"  # auto is decided here
 
 
 @pytest.mark.parametrize(

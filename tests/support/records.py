@@ -66,6 +66,7 @@ def fabricate(
             "threads": 1,
             "machine": {"system": "Linux", "cpus": 2},
             "versions": {"torch": "2", "python": "3", "mixbench": "0"},
+            "names": {"dataset": "mqar", "mixer": mixer},
             "config": config,
             "metric": "accuracy",
             "higher_is_better": True,

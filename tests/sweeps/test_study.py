@@ -89,8 +89,7 @@ def test_equal_budgets_are_the_rule():
 def test_what_the_description_decides():
     plan = study(tasks={"co2": TaskSchema(["dataset=forecasting", "+steps=5"])})
     assert plan.fixed_keys() == {
-        "mixer", "mixer._target_", "seed", "test", "dataset", "steps", "lr", "optimizer.lr",
-        "mixer.sigma",
+        "mixer", "mixer._target_", "seed", "test", "dataset", "steps", "lr", "mixer.sigma",
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixbench.cli.exit import exit_with_one_line
-from mixbench.config.check import check
+from mixbench.config.check import check, without_hydra
 from mixbench.config.compose import compose_config
 from mixbench.config.settings import Settings
 from mixbench.config.targets import target
@@ -30,7 +30,6 @@ from mixbench.display.console import make_console
 from mixbench.display.progress import display
 from mixbench.mixers.lattice import Lattice
 from mixbench.models.inspect import mixer_inputs
-from mixbench.records.identity import short_name
 from mixbench.records.result import COMPLETED
 from mixbench.runs.run import run
 from mixbench.train.events import Callback, Epoch, Step, Training
@@ -192,13 +191,13 @@ def command(overrides: Sequence[str]) -> None:
         RunsFailed: The run diverged.
     """
     cfg = compose_config(overrides)
-    settings = check(cfg, overrides)
+    settings = check(cfg, cfg.hydra)
     # A record that is there already does not say what the layers did on the way; it is left alone.
     folder = Path(settings.output_dir) / "meetings"
     settings = replace(settings, rerun="all", output_dir=str(folder))
     _check_meets(settings)
     files = {
-        "config.yaml": OmegaConf.to_yaml(cfg),
+        "config.yaml": OmegaConf.to_yaml(without_hydra(cfg)),
         "overrides.yaml": OmegaConf.to_yaml(list(overrides)),
     }
     console, log = make_console(), OverlapLogger()
@@ -221,11 +220,11 @@ def main() -> None:
 def _check_meets(settings: Settings) -> None:
     """Refuse what has no addresses, or no two pairs to tell apart."""
     if not issubclass(target("mixer", settings.mixer), Lattice):
-        raise SettingError("mixer", expected="lattice", got=short_name(settings.mixer))
+        raise SettingError("mixer", expected="lattice", got=settings.names["mixer"])
     if settings.mixer.get("one_cell"):
         raise SettingError("mixer.one_cell", expected="false: one cell has no addresses", got=True)
     if not issubclass(target("dataset", settings.dataset), MQAR):
-        raise SettingError("dataset", expected="mqar", got=short_name(settings.dataset))
+        raise SettingError("dataset", expected="mqar", got=settings.names["dataset"])
     if settings.dataset.get("num_pairs") == 1:
         raise SettingError(
             "dataset.num_pairs", expected="at least 2: a matching and another pair", got=1
