@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -18,7 +17,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mixbench import __version__
 from mixbench.bench import mixer_cases, op_cases, rows, system_cases
 from mixbench.bench.mixer_cases import Build
 from mixbench.bench.rows import Effort, Row
@@ -34,6 +32,7 @@ from mixbench.display.console import make_console
 from mixbench.display.progress import steps_display
 from mixbench.mixers.base import Mixer
 from mixbench.runs.build import build_mixer
+from mixbench.runs.environment import machine, steering_variables, versions
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -228,8 +227,9 @@ def _content(
 ) -> dict[str, Any]:
     return {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
-        "versions": {"mixbench": __version__, "torch": torch.__version__},
+        "machine": machine(),
+        "versions": versions(),
+        "environment": steering_variables(),
         "overrides": list(overrides),
         "effort": asdict(effort),
         "rows": [row.as_dict() for row in rows],

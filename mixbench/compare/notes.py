@@ -57,8 +57,10 @@ def environment_of(study: StudyRuns) -> dict[str, Any]:
             if run.result is None:
                 continue
             dates.append(run.result["started"])
-            for key in ("system", "cpus"):
-                found.setdefault(key, set()).add(str(run.result["machine"][key]))
+            for key in ("system", "cpus", "cpu", "cpu_capability", "gpu"):
+                value = run.result["machine"].get(key)
+                if value is not None:
+                    found.setdefault(key, set()).add(str(value))
             for key in ("device", "threads", "code_version"):
                 found.setdefault(key, set()).add(str(run.result[key]))
             for key, value in run.result["versions"].items():

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mixbench.config.chosen import chosen
+from mixbench.config.hardware import found_cpu_capability, found_device
 from mixbench.config.settings import GROUPS, Settings, TrainSchema
 from mixbench.config.shared_keys import following_keys, unused_keys
 from mixbench.config.targets import KIND_WORDS, check_arguments, coerce
@@ -42,7 +43,8 @@ def check(
             `study.Study`, and a `hydra` node out of account.
         hydra_cfg: The `hydra` node, which knows what was chosen in each group.
         overrides: What the user typed, to tell a default from a wish; None for all overrides.
-        elsewhere: The run is for another machine, which may have a GPU where this one has none.
+        elsewhere: The run is for another machine, which may have a GPU where this one has none,
+            or another CPU.
 
     Raises:
         SettingError: The first thing that is wrong.
@@ -81,6 +83,8 @@ def check(
         at_least(key, values[key], 0)
     if not (elsewhere and values["device"] == "cuda"):
         values["device"] = found_device(values["device"])
+    if values["cpu_capability"] == "auto" or not (elsewhere or values["device"] == "cuda"):
+        values["cpu_capability"] = found_cpu_capability(values["cpu_capability"])
     hints = get_type_hints(Settings)
     for key in ("schedule", "dtype", "rerun", "on_error"):
         values[key] = coerce(key, values[key], hints[key])
@@ -159,26 +163,6 @@ def _resolve(cfg: DictConfig) -> dict[str, Any]:
         ) from error
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
-
-
-def found_device(name: str) -> str:
-    """The device that a setting stands for on this machine.
-
-    Raises:
-        SettingError: It is none, or not here.
-    """
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise SettingError("device", expected="auto, cpu or cuda", got=name)
-    has_cuda = torch.cuda.is_available()
-    if name == "cuda" and not has_cuda:
-        raise SettingError(
-            "device",
-            expected="auto or cpu: PyTorch sees no CUDA device on this machine",
-            got=name,
-        )
-    return "cuda" if name != "cpu" and has_cuda else "cpu"
 
 
 def _check_allowed(group: str, node: Any, allowed: Sequence[str], overrides: Sequence[str]) -> None:

@@ -46,6 +46,7 @@ class TrainSchema:
     compile: bool = MISSING
     test: bool = MISSING
     device: str = MISSING
+    cpu_capability: str = MISSING
     threads: int = MISSING
     dtype: str = MISSING
     output_dir: str = MISSING
@@ -101,6 +102,7 @@ class Settings:
     compile: bool
     test: bool
     device: Literal["cpu", "cuda"]
+    cpu_capability: str
     threads: int
     dtype: Literal["float32", "float64", "bfloat16"]
     output_dir: str

@@ -69,6 +69,8 @@ def unused_keys(cfg: DictConfig, values: Mapping[str, Any], typed: set[str]) -> 
             raise SettingError(
                 "warmup", expected="no value with schedule=constant", got=values["warmup"]
             )
+    if values["device"] == "cuda":
+        unused.append("cpu_capability")
     return tuple(unused)
 
 

@@ -60,17 +60,19 @@ def code_version(settings: Settings, groups: Iterable[str] = GROUPS) -> str:
 def files_read(settings: Settings) -> dict[str, str]:
     """The files that the run's classes read, see `Dataset.files_read`, each with its hash.
 
-    By their names alone: the same data may lie elsewhere on another machine.
+    By their names alone: the same data may lie elsewhere on another machine. Two of one name have
+    two hashes, with a comma between.
     """
-    found = {}
+    found: dict[str, set[str]] = {}
     for group in GROUPS:
         node = getattr(settings, group)
         arguments = {key: value for key, value in node.items() if key != "_target_"}
         of_class = getattr(target(group, node), "files_read", named_files)
         for path in of_class(arguments):
             status = path.stat()
-            found[path.name] = _file_digest(path, status.st_mtime_ns, status.st_size).hex()[:12]
-    return found
+            digest = _file_digest(path, status.st_mtime_ns, status.st_size).hex()[:12]
+            found.setdefault(path.name, set()).add(digest)
+    return {name: ",".join(sorted(digests)) for name, digests in sorted(found.items())}
 
 
 def shared_code_version(settings: Settings) -> str:

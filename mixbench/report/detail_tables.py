@@ -96,7 +96,16 @@ def environment_table(study: Mapping[str, Any]) -> TextTable:
     """Where and with what the runs were made; several values where records differ."""
     found = study["environment"]
     rows = [("runs", ", ".join(f"{count} {status}" for status, count in found["runs"].items()))]
-    names = {"code_version": "mixbench's code", "threads": "threads a run", "cpus": "CPUs"}
+    names = {
+        "code_version": "mixbench's code",
+        "threads": "threads a run",
+        "cpus": "CPUs",
+        "cpu": "CPU",
+        "cpu_capability": "CPU instructions",
+        "gpu": "GPU",
+        "blas": "BLAS",
+        "onednn": "oneDNN",
+    }
     rows += [
         (names.get(key, key), ", ".join(value))
         for key, value in found.items()

@@ -58,6 +58,9 @@ def _environment(study: Mapping[str, Any]) -> str:
     for key, name in (
         ("system", "on"),
         ("cpus", "CPUs"),
+        ("cpu", "CPU"),
+        ("cpu_capability", "CPU instructions"),
+        ("gpu", "GPU"),
         ("device", "device"),
         ("threads", "threads a run"),
         ("torch", "PyTorch"),

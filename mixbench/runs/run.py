@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
-import platform
 import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mixbench import __version__
 from mixbench.config.settings import Settings
 from mixbench.core.errors import CannotWrite, RunsFailed
 from mixbench.core.files import make_folder, write_bytes, write_json
@@ -30,6 +26,7 @@ from mixbench.records.folder import RunFolder, needs_rerun
 from mixbench.records.identity import files_read, folder_of, shared_code_version
 from mixbench.records.result import COMPLETED, DIVERGED, FAILED
 from mixbench.runs.build import Experiment
+from mixbench.runs.environment import machine, steering_variables, versions
 from mixbench.runs.lock import locked, logging_to
 from mixbench.runs.recorder import CorruptCheckpoint, Recorder
 from mixbench.train.events import Callback, Diverged
@@ -142,12 +139,9 @@ def _run(
         "device": settings.device,
         "threads": settings.threads,
         "dtype": settings.dtype,
-        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
-        "versions": {
-            "mixbench": __version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "numpy", "numba", "hydra-core")},
-        },
+        "machine": machine(),
+        "versions": versions(),
+        "environment": steering_variables(),
         "names": settings.names,
         "config": settings.recorded_settings(),
         **experiment.describe(),

@@ -16,8 +16,9 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from mixbench.config.check import check, found_device, several_loggers
+from mixbench.config.check import check, several_loggers
 from mixbench.config.compose import config_folders
+from mixbench.config.hardware import found_cpu_capability, found_device
 from mixbench.config.settings import Settings
 from mixbench.core.errors import (
     CannotWrite,
@@ -163,11 +164,21 @@ class CheckedSweeper(Sweeper):
                     time.sleep(max(_POLL_SECONDS, time.monotonic() - looked))
         return returns
 
+    def decided_here(self) -> list[str]:
+        """What remote jobs are told: the records are awaited for machines like this one."""
+        if not is_remote(self.base.hydra):
+            return []
+        found = {"device": found_device, "cpu_capability": found_cpu_capability}
+        return [
+            f"{key}={as_override(of_machine('auto'))}"
+            for key, of_machine in found.items()
+            if self.base[key] == "auto"
+        ]
+
     def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> Any:
         # Jobs are composed anew, wherever they run: there they find the sweep's folder again.
         common = [f"hydra.sweep.dir={as_override(str(self.base.hydra.sweep.dir))}"]
-        if self.base.device == "auto" and is_remote(self.base.hydra):
-            common.append(f"device={found_device('auto')}")
+        common += self.decided_here()
         try:
             overrides = [[*texts, *common] for texts, _ in jobs]
             returns = launcher.launch(overrides, initial_job_idx=first)

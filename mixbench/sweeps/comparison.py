@@ -112,7 +112,7 @@ class ComparisonSweeper(CheckedSweeper):
 
     def _changes(self, arguments: Sequence[str]) -> list[str]:
         """Overrides that change what the sweep's YAML describes."""
-        keys = ("sweep", "device", "threads", *NOT_IN_HASH, *OWN_ARGUMENTS)
+        keys = ("sweep", "device", "cpu_capability", "threads", *NOT_IN_HASH, *OWN_ARGUMENTS)
         return [
             text
             for text in arguments

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.utils import instantiate
@@ -143,8 +144,6 @@ def test_lists_and_tables_reach_the_libraries_as_such():
 
 
 def test_a_machine_without_a_gpu_hands_runs_to_one_that_has_one(monkeypatch):
-    import torch
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cfg = compose_config(["device=cuda"])
     assert check(cfg, cfg.hydra, elsewhere=True).device == "cuda"
@@ -405,6 +404,21 @@ def sweeper():
     made = GridSweeper(None)
     made.setup(hydra_context=None, task_function=None, config=None)
     return made
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["hydra/launcher=submitit_slurm"], ["device=cpu", "cpu_capability=AVX2"]),
+        (["hydra/launcher=submitit_slurm", "cpu_capability=AVX512", "device=cuda"], []),
+        ([], []),
+    ],
+)
+def test_jobs_elsewhere_are_told_what_was_decided_here(sweeper, monkeypatch, overrides, told):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    sweeper.base = compose_config(overrides)
+    assert sweeper.decided_here() == told
 
 
 def test_a_run_without_a_record_says_what_became_of_it(tmp_path, sweeper):

@@ -201,6 +201,23 @@ def test_a_changed_line_of_a_users_data_moves_the_runs_that_read_it(
     assert identity_of(runs["a.csv"]) == before["a.csv"]
 
 
+def test_files_of_one_name_count_each(settings, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "csv_task.py").write_text(CSV_TASK)
+    paths = [tmp_path / folder / "a.csv" for folder in ("one", "two")]
+    for number, path in enumerate(paths):
+        path.parent.mkdir()
+        path.write_text(f"{number}\n")
+    node = {"_target_": "csv_task.FromFile", "path": str(paths[0]), "other": str(paths[1])}
+    run = replace(settings("dataset=forecasting"), dataset=node)
+    found = {identity_of(run)}
+    for path in paths:
+        path.write_text("5\n")
+        found.add(identity_of(run))
+    assert len(found) == 3
+    assert files_read(run).keys() == {"a.csv"}
+
+
 def test_the_packages_that_compute_hold_no_code_of_their_own(settings):
     """Importing a module runs its packages' `__init__`, which identities leave out."""
     paths = {
