@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mixbench.core.seeds import stream as stream
     from mixbench.datasets.base import IGNORE as IGNORE
     from mixbench.datasets.base import SPLITS as SPLITS
+    from mixbench.datasets.base import Analysis as Analysis
     from mixbench.datasets.base import Dataset as Dataset
     from mixbench.datasets.base import Examples as Examples
     from mixbench.datasets.base import SplitName as SplitName
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mixbench.mixers.cost import sigmoid as sigmoid
     from mixbench.mixers.cost import softmax_entry as softmax_entry
     from mixbench.mixers.cost import weighted_sum as weighted_sum
+    from mixbench.train.objective import Objective as Objective
 
 _HOMES = {
     "mixbench.core.errors": (
@@ -40,6 +42,7 @@ _HOMES = {
     "mixbench.datasets.base": (
         "IGNORE",
         "SPLITS",
+        "Analysis",
         "Dataset",
         "Examples",
         "SplitName",
@@ -59,6 +62,7 @@ _HOMES = {
         "softmax_entry",
         "weighted_sum",
     ),
+    "mixbench.train.objective": ("Objective",),
 }
 
 

@@ -17,9 +17,12 @@ from torch.nn import functional as F
 from mixbench.bench.rows import Effort, Row, one_row
 from mixbench.config.settings import Settings
 from mixbench.core.timing import Timing, interleaved
+from mixbench.datasets.base import Examples
 from mixbench.datasets.mqar import MQAR
 from mixbench.models.inspect import mixer_inputs
+from mixbench.models.language_model import LanguageModel
 from mixbench.runs.build import Experiment
+from mixbench.train.objective import objective_of
 
 PARTS = ("machine", "ops", "mixers", "streaming", "training", "data", "start")
 
@@ -28,17 +31,15 @@ def training(settings: Settings, effort: Effort) -> Iterator[Row]:
     """One training step of a configuration and its pieces, each forward and backward alone."""
     experiment = Experiment(settings)
     model, dataset = experiment.model, experiment.dataset
+    objective = objective_of(dataset)
     rows = dataset.generate("train", 0)
     B = settings.batch_size
-    inputs, targets = torch.from_numpy(rows.inputs[:B]), torch.from_numpy(rows.targets[:B])
-    if dataset.kind == "values":
-        inputs, targets = inputs.float(), targets.float()
-    asked = targets != -100
+    batch = Examples(rows.inputs[:B], rows.targets[:B])
+    inputs, targets = objective.tensors(batch, torch.device("cpu"), torch.float32)
+    counts = objective.counts(targets)
 
     def loss() -> Tensor:
-        if dataset.kind == "tokens":
-            return F.cross_entropy(model(inputs, asked), targets[asked])
-        return F.mse_loss(model(inputs), targets)
+        return objective.loss(objective.outputs(model, inputs, counts), targets[counts])
 
     def whole() -> None:
         experiment.optimizer.zero_grad(set_to_none=True)
@@ -46,7 +47,7 @@ def training(settings: Settings, effort: Effort) -> Iterator[Row]:
         experiment.optimizer.step()
 
     whole()  # gradients for the optimizer alone
-    seen = mixer_inputs(model, *((inputs, asked) if dataset.kind == "tokens" else (inputs,)))
+    seen = mixer_inputs(model, inputs)
     layers = [(mixer, x.requires_grad_()) for mixer, x in seen.items()]
     calls: dict[str, Callable[[], object]] = {
         "whole step": whole,
@@ -58,21 +59,29 @@ def training(settings: Settings, effort: Effort) -> Iterator[Row]:
             rows.targets[np.arange(B) % len(rows)],
         ),
     }
-    if dataset.kind == "tokens":
-        h = next(iter(seen.values())).detach().requires_grad_()
-        blocks: list[Any] = [module for module in model.modules() if hasattr(module, "mlp")]
-        head: Any = model
-        calls["MLPs and their norms"] = lambda: [
-            block.mlp(block.norm2(h)).square().sum().backward() for block in blocks
-        ]
-        calls["norm, head and loss"] = lambda: F.cross_entropy(
-            head.head(head.norm(h[asked])), targets[asked]
-        ).backward()
+    if isinstance(model, LanguageModel):
+        calls |= _language_model_pieces(model, next(iter(seen.values())), targets, counts)
     times = interleaved(calls, effort.repeats, effort.seconds)
     name = settings.mixer["_target_"].rpartition(".")[2]
     for piece, timing in times.items():
         share = {"whole step": times["whole step"].median / timing.median}
         yield one_row("training", f"{name}: {piece}", "step", B, timing, "rows", B, ratios=share)
+
+
+def _language_model_pieces(
+    model: LanguageModel, h: Tensor, targets: Tensor, counts: Tensor
+) -> dict[str, Callable[[], object]]:
+    """What is no mixer, forward and backward on some activations `[B, T, D]`."""
+    h = h.detach().requires_grad_()
+    blocks: list[Any] = list(model.blocks)
+    return {
+        "MLPs and their norms": lambda: [
+            block.mlp(block.norm2(h)).square().sum().backward() for block in blocks
+        ],
+        "norm, head and loss": lambda: F.cross_entropy(
+            model.head(model.norm(h[counts])), targets[counts]
+        ).backward(),
+    }
 
 
 def data(effort: Effort) -> Iterator[Row]:

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
         f"{name} {value:.4g}" for name, value in dataset.trivial_baseline(rows["test"]).items()
     )
     console.print(f"chance level: {chance}", highlight=False)
-    if dataset.kind == "tokens":
+    if np.issubdtype(rows[split].inputs.dtype, np.integer):
         _show_tokens(console, dataset, rows[split], given.rows)
     else:
         _show_values(console, rows[split], given.rows)

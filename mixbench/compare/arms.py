@@ -61,7 +61,7 @@ def arm_summary(arm: ArmRuns, sign: float, worst: float | None) -> dict[str, Any
         "parameters": None if example is None else example["parameters"]["total"],
         "state_size": _largest(completed, "state_size"),
         "measured_state_size": _largest(completed, "measured_state_size"),
-        "n_cells": _largest(completed, "n_cells"),
+        "diagnostics": _diagnostics(completed),
         "operations": None if example is None else example["operations"]["per_token"],
         "pair_operations": None if example is None else example["operations"]["per_pair"],
         "trials": trials,
@@ -88,6 +88,15 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _largest(results: Iterable[Any], key: str) -> int | None:
     return max((result[key] for result in results if result[key] is not None), default=None)
+
+
+def _diagnostics(results: Sequence[Any]) -> dict[str, float]:
+    """What the mixers told about themselves, each number's mean over the runs that have it."""
+    found: dict[str, list[float]] = {}
+    for result in results:
+        for name, value in result["diagnostics"].items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def _on_edge(grid: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) -> list[str]:
@@ -118,7 +127,7 @@ def _evaluation(run: Run) -> dict[str, Any]:
         "status": run.status,
         "valid": run.score("valid"),
         "test": run.score("test"),
-        "n_cells": result.get("n_cells"),
+        "diagnostics": result.get("diagnostics", {}),
         "state": result.get("measured_state_size") or result.get("state_size"),
         "history": history,
         "record": run.folder.path.name,
@@ -222,8 +231,8 @@ def ablation_rows(
                 "test": _summary(list(scores.values())),
                 "scores": [scores[seed] for seed in sorted(scores)],
                 "difference": _summary(differences),
-                "n_cells": _largest(
-                    [run.result for run in runs if run.score("valid") is not None], "n_cells"
+                "diagnostics": _diagnostics(
+                    [run.result for run in runs if run.score("valid") is not None]
                 ),
                 "signature": _signature(runs),
                 "lost": _lost(runs),

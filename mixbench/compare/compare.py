@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mixbench.compare.analyses import mean_analysis, mean_probes, task_analysis
 from mixbench.compare.arms import ablation_rows, arm_summary, worst_metrics
 from mixbench.compare.headline import study_headline
 from mixbench.compare.notes import config_differences, environment_of, stale_choices
@@ -19,7 +20,6 @@ from mixbench.compare.pairs import (
     paired_scores,
     strongest_baseline,
 )
-from mixbench.compare.recall import recall_of, recalled_by_runs
 from mixbench.compare.studies import StudyRuns, TaskRuns
 from mixbench.records.result import COMPLETED
 
@@ -101,10 +101,10 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
         for baseline in study.baselines
         if idea in task.arms and baseline in task.arms
     ]
-    recall = recall_of(known["config"]["dataset"])
-    if recall is not None:
-        for arm in arms:
-            arm["recall"] = recalled_by_runs(arm["evaluation"], recall)
+    for arm in arms:
+        results = [run.result for run in task.arms[arm["name"]].evaluation]
+        arm["analysis"] = mean_analysis(results)
+        arm["probes"] = mean_probes(results)
     margin = known["margin"] if task.margin is None else task.margin
     for comparison in comparisons:
         comparison |= {"margin": margin, "ceiling": known.get("ceiling"), "sign": sign}
@@ -116,7 +116,7 @@ def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
         "trivial_baseline": completed[0]["trivial_baseline"] if completed else {},
         "ceiling": known.get("ceiling"),
         "dataset": known["config"]["dataset"],
-        "recall": recall,
+        "analysis": task_analysis(completed),
         "arms": arms,
         "comparisons": comparisons,
         "strongest_baseline": strongest_baseline(study, arms, sign),

@@ -10,6 +10,11 @@ def number(value: float) -> str:
     return f"{value:.4f}" if abs(value) >= 1e-2 or value == 0 else f"{value:.3g}"
 
 
+def quantity(value: float) -> str:
+    """A whole number in full, any other one as `number`."""
+    return f"{value:,.0f}" if float(value).is_integer() else number(value)
+
+
 def signed(value: float | None) -> str:
     """A difference, with its sign."""
     return "unbounded" if value is None else f"{value:+.3g}"

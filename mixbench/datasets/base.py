@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -14,9 +15,6 @@ SplitName = Literal["train", "valid", "test"]
 
 
 SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
-
-
-Kind = Literal["tokens", "values"]
 
 
 IGNORE = -100
@@ -38,25 +36,48 @@ class Examples:
         return len(self.inputs)
 
 
+@dataclass(frozen=True)
+class Analysis:
+    """What only a task can say of a trained run, for its record and the report's table.
+
+    Attributes:
+        title: Of the table, the same for all runs of a task.
+        values: This run's numbers by the name of their column.
+        note: What a reader of the table has to know.
+        bound: The best score that is possible by the size of the state, rising in both: two lists
+            of equal length, `state_size` and `score`. Empty for none.
+        bound_note: What the bound means.
+    """
+
+    title: str
+    values: Mapping[str, float]
+    note: str = ""
+    bound: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    bound_note: str = ""
+
+
 class Dataset(Configured, ABC):
     """A task. Its constructor takes the configuration's keys and only checks and keeps them.
 
     Attributes:
-        kind: What rows hold and models give: `tokens` (classification where asked) or `values`
-            (regression, one number a row).
+        objective: What rows hold and models give: `tokens` (classification where asked), `values`
+            (regression, one number a row), or the path of an `Objective` of your own.
         metric: Name of the metric that comparisons use.
         higher_is_better: Its direction.
         margin: The smallest difference in it that matters.
         ceiling: Its best possible value.
         seq_len: Length T of a row.
+        needs_scores: Whether some metric needs more of the model's outputs than predictions: then
+            `scores` and `score_metrics` are called.
     """
 
-    kind: Kind
+    objective: str
     metric: str
     higher_is_better: bool
     margin: float
     ceiling: float
     seq_len: int
+    needs_scores: bool = False
 
     @abstractmethod
     def size(self, split: SplitName) -> int:
@@ -82,7 +103,39 @@ class Dataset(Configured, ABC):
 
     @abstractmethod
     def metrics(self, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        """Scores of predictions, which have the shape of `targets`."""
+        """Metrics of predictions, which have the shape of `targets`."""
+
+    def scores(self, outputs: np.ndarray, rows: Examples) -> np.ndarray:
+        """What metrics beyond predictions need of a batch's outputs; only with `needs_scores`.
+
+        Args:
+            outputs: Of the M positions that count, row by row: logits `[M, N]` or values `[M]`.
+            rows: The batch.
+
+        Returns:
+            `[M, ...]`, for instance the log probability of each label.
+        """
+        raise NotImplementedError(f"{type(self).__name__} needs scores and makes none")
+
+    def score_metrics(self, scores: np.ndarray) -> dict[str, float]:
+        """Further metrics, from what `scores` gave for all batches of a split, `[M, ...]`."""
+        raise NotImplementedError(f"{type(self).__name__} needs scores and has no use for them")
+
+    def probes(self) -> Mapping[str, Dataset]:
+        """Further test sets by name, longer, fuller or noisier: their `test` split is used.
+
+        A trained model is evaluated on them once, after the test split. Nothing is chosen by them.
+        """
+        return {}
+
+    def analyse(self, metrics: Mapping[str, float], state_size: int | None) -> Analysis | None:
+        """What only this task can say of a run whose test split was read.
+
+        Args:
+            metrics: The test split's, by name.
+            state_size: Numbers that the model's mixers hold a sequence, None where not known.
+        """
+        return None
 
     @abstractmethod
     def trivial_baseline(self, rows: Examples) -> dict[str, float]:

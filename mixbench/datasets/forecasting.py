@@ -64,7 +64,7 @@ class Forecasting(Dataset):
         SettingError: Sizes that are not positive, or more rows than a real series holds.
     """
 
-    kind = "values"
+    objective = "values"
     metric = "mse"
     higher_is_better = False
     margin = 0.01

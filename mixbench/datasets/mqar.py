@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
 from mixbench.core import seeds
 from mixbench.core.errors import SettingError, at_least, positive
-from mixbench.datasets.base import IGNORE, Dataset, Examples, SplitName
+from mixbench.datasets.base import IGNORE, Analysis, Dataset, Examples, SplitName
 
 Filler = Literal["zero", "random", "disjoint"]
 
@@ -49,7 +50,7 @@ class MQAR(Dataset):
         SettingError: A value that no row can be made with.
     """
 
-    kind = "tokens"
+    objective = "tokens"
     metric = "accuracy"
     higher_is_better = True
     margin = 0.01
@@ -172,6 +173,31 @@ class MQAR(Dataset):
             "sequence_accuracy": float(num_values) ** -self.num_pairs,
             "context_accuracy": 1 / self.num_pairs,
         }
+
+    def analyse(self, metrics: Mapping[str, float], state_size: int | None) -> Analysis:
+        """What K pairs take, and what of it the trained model recalls (Fano's inequality)."""
+        from mixbench.stats.recall import STATE_BITS, bits_to_recall, recalled_bits  # SciPy
+
+        K, W = self.num_pairs, self.vocab_size - self.vocab_size // 2
+        bits = float(recalled_bits(K, W, 1 - metrics["accuracy"]))
+        values = {"recalled bits": bits}
+        if state_size:
+            held = state_size * STATE_BITS
+            values |= {f"state bits ({STATE_BITS} a number)": held, "recalled / state": bits / held}
+        accuracy = np.linspace(1 / W, 1, 101)
+        needed = recalled_bits(K, W, 1 - accuracy)
+        curve = {"state_size": needed / STATE_BITS, "score": accuracy}
+        return Analysis(
+            title=f"recall efficiency: {K} pairs with {W} values take at least "
+            f"{bits_to_recall(K, W):.1f} bits",
+            values=values,
+            note=f"at least: sum of log2({W} - i) over i < {K}; recalled, on test: "
+            f"{K} (log2 {W} - h2(e) - e log2 {W - 1}) with the error e, h2 the binary entropy "
+            "(Fano's inequality); means over the completed runs",
+            bound={name: each[needed >= 1].tolist() for name, each in curve.items()},
+            bound_note=f"In the shaded region a state of so few numbers, {STATE_BITS} bits each, "
+            "cannot hold what so many right answers take (Fano's inequality).",
+        )
 
     def _fill(
         self, rng: np.random.Generator, num_pairs: int, inputs: np.ndarray, labels: np.ndarray

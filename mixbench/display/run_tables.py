@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from mixbench.core.numbers import quantity
 from mixbench.records.folder import RunFolder
 from mixbench.records.result import COMPLETED
 
@@ -42,11 +43,9 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
         table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
     parameters = result["parameters"]
     table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")
-    cells, state, held = (
-        result.get(key) for key in ("n_cells", "state_size", "measured_state_size")
-    )
+    state, held = (result.get(key) for key in ("state_size", "measured_state_size"))
     if state is not None:
-        bound = "at most " if cells is not None else ""
+        bound = "at most " if result["state_size_is_bound"] else ""
         measured = "" if held is None else f"   held while streaming {held:,}"
         conv = result["conv_state_size"]
         table.add_row("state size", f"{bound}{state:,} (short convolution {conv:,}){measured}")
@@ -57,8 +56,11 @@ def run_table(result: Mapping[str, Any], folder: Path) -> Table:
                 table.add_row(f"ops/{name}", _operations(operations[f"per_{name}"]))
         flops = operations["measured_flops_per_token"]
         table.add_row("FLOPs a token", f"{flops:,.0f} in the mixers, as PyTorch counts")
-    if cells is not None:
-        table.add_row("cells", f"{cells:,} in the fullest layer and sequence")
+    for name, value in result.get("diagnostics", {}).items():
+        table.add_row(name.replace("_", " "), quantity(value))
+    for name, scores in result.get("probes", {}).items():
+        score = "could not be run" if scores is None else _number(scores[result["metric"]])
+        table.add_row(f"probe {name}", score)
     if result["status"] == COMPLETED:
         seconds = result["seconds"]
         table.add_row("steps", f"{result['steps']:,} in {result['epochs']} epochs")

@@ -173,6 +173,8 @@ def _scalars(result: Mapping[str, Any]) -> dict[str, Any]:
     told = {key: value for key, value in result.items() if key not in _EXCLUDED_FIELDS}
     if told.get("signature") is not None:
         told["signature"] = {k: v for k, v in told["signature"].items() if k != "checks"}
+    if told.get("analysis") is not None:
+        told["analysis"] = told["analysis"]["values"]
     return _stated(flat(told, "/"))
 
 

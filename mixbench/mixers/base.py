@@ -34,9 +34,6 @@ class Mixer(Configured, nn.Module):
         causal: Whether the output at t may depend on inputs up to t only.
     """
 
-    n_cells: Tensor | None = None
-    """Memory cells in use after the last forward pass, `[B]`; None for mixers without cells."""
-
     state_size_is_bound = False
     """Whether `state_size` is the most that can be held, what is held depending on the tokens."""
 
@@ -83,6 +80,14 @@ class Mixer(Configured, nn.Module):
         """What `mixbench check` finds that is by design, and why.
 
         By the name of the check, or of a parameter that gets no gradient.
+        """
+        return {}
+
+    def diagnostics(self) -> dict[str, float]:
+        """Numbers about itself after a forward pass, logged by epoch: gates, norms, cells in use.
+
+        Over layers and batches a name that starts with `max_` or `min_` is taken at its largest or
+        smallest, any other one on average. The same names at every call.
         """
         return {}
 

@@ -235,6 +235,11 @@ class Lattice(DeltaMixer):
             self._one_cell_check(x),
         ]
 
+    def diagnostics(self) -> dict[str, float]:
+        """`max_cells`: cells in use at the end of the fullest sequence."""
+        used = self.n_cells
+        return {} if used is None or not used.numel() else {"max_cells": float(used.max())}
+
     def _growth_check(self, x: Tensor) -> Claim:
         """Sequences that repeat their first m tokens: more distinct ones, more cells."""
         T = x.shape[1]

@@ -16,16 +16,6 @@ def mixers(model: nn.Module) -> list[Mixer]:
     return list(found)
 
 
-def n_cells(model: nn.Module) -> int | None:
-    """Memory cells in the fullest layer and sequence of the last batch; None without cells."""
-    counts = [
-        int(m.n_cells.max())
-        for m in model.modules()
-        if isinstance(m, Mixer) and m.n_cells is not None and m.n_cells.numel()
-    ]
-    return max(counts, default=None)
-
-
 def mixer_inputs(model: nn.Module, *inputs: Tensor) -> dict[Mixer, Tensor]:
     """What each mixer is first given, `[B, T, D]`, when the model is called on `inputs`.
 

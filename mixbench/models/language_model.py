@@ -22,7 +22,7 @@ class LanguageModel(nn.Module):
         residual: `normalised` or `prenorm`, see `Block`.
     """
 
-    kind = "tokens"
+    objective = "tokens"
 
     def __init__(
         self,

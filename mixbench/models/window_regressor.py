@@ -26,7 +26,7 @@ class WindowRegressor(nn.Module):
         num_layers: Blocks.
     """
 
-    kind = "values"
+    objective = "values"
 
     def __init__(
         self,

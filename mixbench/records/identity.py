@@ -50,7 +50,11 @@ def code_version(settings: Settings, groups: Iterable[str] = GROUPS) -> str:
     """
     paths = {path for pattern in _TRAINING for path in _PACKAGE.glob(pattern)}
     for group in groups:
-        paths |= source_files(getattr(settings, group)["_target_"].rpartition(".")[0])
+        node = getattr(settings, group)
+        # What a class names as text is imported later: an objective of the user's own.
+        for named in (node["_target_"], getattr(target(group, node), "objective", "")):
+            module = named.rpartition(".")[0]
+            paths |= source_files(module) if module else set()
     digest = hashlib.sha256()
     for each in sorted(map(_source_digest, paths)):  # wherever they lie
         digest.update(each)

@@ -20,7 +20,8 @@ _RESULT_KEYS = {
 
 _COMPLETED_KEYS = {
     "trivial_baseline",
-    "n_cells",
+    "diagnostics",
+    "probes",
     "state_size",
     "measured_state_size",
     "operations",
@@ -38,7 +39,7 @@ _NUMBER = (int, float)
 _TYPES: dict[str, Any] = {
     "status": str, "reason": (str, type(None)), "seed": int, "started": str, "code_version": str,
     "machine": dict, "versions": dict, "metric": str, "higher_is_better": bool, "margin": _NUMBER,
-    "n_cells": (int, type(None)), "state_size": (int, type(None)),
+    "state_size": (int, type(None)),
     "measured_state_size": (int, type(None)),
     "operations": dict, "signature": (dict, type(None)), "metrics": dict,
 }  # fmt: skip

@@ -14,25 +14,21 @@ from mixbench.report.marks import Panel, Plot, is_shown
 from mixbench.report.panels import (
     against_panel,
     budget_panel,
-    cells_panel,
     curves_panel,
+    diagnostic_panel,
     differences_panel,
     knob_panel,
     seeds_panel,
     state_panel,
 )
-from mixbench.stats.recall import STATE_BITS
 
 
 def study_plots(study: Mapping[str, Any]) -> list[Plot]:
     """All plots of a study, from `comparison.compare`, that have something to show."""
     tasks = [task for task in study["tasks"] if task["metric"] is not None]
     arms = tuple(dict.fromkeys(arm["name"] for task in tasks for arm in task["arms"]))
-    limit = (
-        "In the shaded region a state of so few numbers, "
-        f"{STATE_BITS} bits each, cannot hold what so many right answers take (Fano's inequality)."
-        if any(task["recall"] for task in tasks)
-        else ""
+    bounds = dict.fromkeys(
+        task["analysis"]["bound_note"] for task in tasks if task["analysis"] is not None
     )
     kinds: list[tuple[str, str, str, Callable[[Mapping[str, Any]], Panel]]] = [
         (
@@ -65,11 +61,19 @@ def study_plots(study: Mapping[str, Any]) -> list[Plot]:
         (
             "state",
             "test score against state",
-            f"A marker is one run. {limit}",
+            " ".join(["A marker is one run.", *bounds]),
             state_panel,
         ),
-        ("cells", "test score against cells", "A marker is one run.", cells_panel),
     ]
+    for name in _diagnosed(tasks):
+        kinds.append(
+            (
+                re.sub(r"[^\w]+|_", "-", name),
+                f"test score against {name.replace('_', ' ')}",
+                "A marker is one run, or an ablation's mean.",
+                lambda task, name=name: diagnostic_panel(name, task),  # type: ignore[misc]
+            )
+        )
     for key in _tuned(tasks):
         name = "learning rate" if key == "lr" else key
         kinds.append(
@@ -99,6 +103,12 @@ def study_plots(study: Mapping[str, Any]) -> list[Plot]:
             )
         )
     return plots
+
+
+def _diagnosed(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What mixers tell about themselves, by name."""
+    runs = [run for task in tasks for arm in task["arms"] for run in arm["evaluation"]]
+    return list(dict.fromkeys(name for run in runs for name in run["diagnostics"]))
 
 
 def _tuned(tasks: Iterable[Mapping[str, Any]]) -> list[str]:

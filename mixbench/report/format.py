@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mixbench.core.numbers import number
+from mixbench.core.numbers import number, quantity
 from mixbench.core.overrides import as_override
 
 
@@ -58,6 +58,14 @@ def values_text(values: Mapping[str, Any] | None) -> str:
 
 def count_text(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
+
+
+def optional(value: float | None) -> str:
+    return "-" if value is None else quantity(value)
+
+
+def diagnostics_text(diagnostics: Mapping[str, float]) -> str:
+    return ", ".join(f"{k.replace('_', ' ')} {quantity(v)}" for k, v in diagnostics.items())
 
 
 def total_operations(operations: Mapping[str, float] | None) -> str:

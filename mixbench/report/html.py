@@ -30,12 +30,13 @@ from mixbench.report.marks import BOUND, Plot, as_csv, file_name
 from mixbench.report.plots import panel_svg
 from mixbench.report.tables import (
     ablations_table,
+    analysis_table,
     budget_table,
     comparisons_table,
     costs_table,
     gaps_table,
     losses_table,
-    recall_table,
+    probes_table,
     scores_table,
     trials_table,
 )
@@ -153,7 +154,7 @@ _SECTIONS = (
 
 # Tables by the section of the page that they stand in.
 _TABLES = {
-    "comparison": (scores_table, comparisons_table, costs_table, recall_table),
+    "comparison": (scores_table, comparisons_table, costs_table, analysis_table, probes_table),
     "ablations": (ablations_table,),
     "selection": (trials_table, budget_table),
     "signatures": (signature_table,),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from mixbench.core.overrides import is_number
 from mixbench.report.marks import BOUND, Mark, Panel
-from mixbench.stats.recall import STATE_BITS, recalled_bits
 
 _MOST_JOINED = 8
 
@@ -76,41 +73,33 @@ def budget_panel(task: Mapping[str, Any]) -> Panel:
 
 
 def state_panel(task: Mapping[str, Any]) -> Panel:
-    marks = _runs(task, "state")
-    if marks and task["recall"] is not None:
-        marks += _bound(task["recall"])
+    marks = _runs(task, lambda run: run["state"])
+    if marks and task["analysis"] is not None:
+        bound = task["analysis"]["bound"]
+        ends = zip(bound.get("state_size", ()), bound.get("score", ()), strict=False)
+        marks += [Mark("", BOUND, x=x, y=y) for x, y in ends]
     label = "state: numbers held a sequence"
     return Panel(task["name"], "scatter", label, f"test {task['metric']}", marks, log_x=10)
 
 
-def _bound(recall: Mapping[str, Any]) -> list[Mark]:
-    """The best accuracy that a state can have by its size, from one bit to perfect recall."""
-    accuracy = np.linspace(1 / recall["values"], 1, 401)
-    bits = recalled_bits(recall["pairs"], recall["values"], 1 - accuracy)
-    return [
-        Mark("", BOUND, x=float(b) / STATE_BITS, y=float(a))
-        for a, b in zip(accuracy, bits, strict=True)
-        if b >= 1
-    ]
-
-
-def cells_panel(task: Mapping[str, Any]) -> Panel:
-    marks = _runs(task, "n_cells")
+def diagnostic_panel(name: str, task: Mapping[str, Any]) -> Panel:
+    """Test scores against a number that the mixers tell about themselves."""
+    marks = _runs(task, lambda run: run["diagnostics"].get(name))
     marks += [
-        Mark(each["name"], "ablation", x=each["n_cells"], y=each["test"]["mean"])
+        Mark(each["name"], "ablation", x=each["diagnostics"][name], y=each["test"]["mean"])
         for each in task["ablations"]
-        if each["n_cells"] and each["test"]["mean"] is not None
+        if each["diagnostics"].get(name, 0) > 0 and each["test"]["mean"] is not None
     ]
-    label = "cells in the fullest layer and sequence"
+    label = name.replace("_", " ")
     return Panel(task["name"], "scatter", label, f"test {task['metric']}", marks, log_x=10)
 
 
-def _runs(task: Mapping[str, Any], key: str) -> list[Mark]:
+def _runs(task: Mapping[str, Any], x_of: Callable[[Mapping[str, Any]], Any]) -> list[Mark]:
     return [
-        Mark(arm["name"], "run", x=run[key], y=run["test"], seed=run["seed"])
+        Mark(arm["name"], "run", x=x, y=run["test"], seed=run["seed"])
         for arm in task["arms"]
         for run in arm["evaluation"]
-        if run[key] and run[key] > 0 and run["test"] is not None
+        if (x := x_of(run)) and x > 0 and run["test"] is not None
     ]
 
 

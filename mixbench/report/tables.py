@@ -11,11 +11,12 @@ from mixbench.report.format import (
     TextTable,
     by_kind,
     count_text,
+    diagnostics_text,
     mean_text,
+    optional,
     total_operations,
     values_text,
 )
-from mixbench.stats.recall import STATE_BITS
 
 
 def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
@@ -26,7 +27,8 @@ def task_tables(task: Mapping[str, Any]) -> list[TextTable]:
         scores_table(task),
         comparisons_table(task),
         costs_table(task),
-        recall_table(task),
+        analysis_table(task),
+        probes_table(task),
         trials_table(task),
         budget_table(task),
         signature_table(task),
@@ -74,7 +76,7 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
                 if arm["measured_state_size"] is not None
                 else arm["state_size"]
             ),
-            count_text(arm["n_cells"]),
+            diagnostics_text(arm["diagnostics"]),
             total_operations(arm["operations"]),
             by_kind(arm["pair_operations"]),
             "-" if arm["seconds"]["mean"] is None else f"{arm['seconds']['mean']:.1f}",
@@ -88,7 +90,7 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
             "arm",
             "parameters",
             "state held",
-            "cells",
+            "diagnostics",
             "ops/token",
             "a pair and head",
             "seconds a run",
@@ -98,31 +100,30 @@ def costs_table(task: Mapping[str, Any]) -> TextTable:
     )
 
 
-def recall_table(task: Mapping[str, Any]) -> TextTable:
-    """What associative recall takes, and what of their state the arms use for it."""
-    recall = task["recall"]
-    if recall is None:
-        return TextTable("recall", (), [])
-    pairs, values = recall["pairs"], recall["values"]
+def analysis_table(task: Mapping[str, Any]) -> TextTable:
+    """What only this task can say of the arms."""
+    analysis = task["analysis"]
+    if analysis is None:
+        return TextTable("analysis", (), [])
+    names = list(dict.fromkeys(name for arm in task["arms"] for name in arm["analysis"]))
     rows = [
-        (
-            arm["name"],
-            f"{arm['recall']['bits']:.1f}",
-            f"{arm['recall']['state_bits']:,.0f}",
-            f"{arm['recall']['efficiency']:.2g}",
-        )
+        (arm["name"], *(optional(arm["analysis"].get(name)) for name in names))
         for arm in task["arms"]
-        if arm["recall"] is not None
+        if arm["analysis"]
     ]
-    return TextTable(
-        f"recall efficiency: {pairs} pairs with {values} values take at least "
-        f"{recall['bits']:.1f} bits",
-        ("arm", "recalled bits", f"state bits ({STATE_BITS} a number)", "recalled over state"),
-        rows,
-        f"at least: sum of log2({values} - i) over i < {pairs}; recalled, on test: "
-        f"{pairs} (log2 {values} - h2(e) - e log2 {values - 1}) with the error e, h2 the binary "
-        "entropy (Fano's inequality); means over the completed runs",
-    )
+    return TextTable(analysis["title"], ("arm", *names), rows, analysis["note"])
+
+
+def probes_table(task: Mapping[str, Any]) -> TextTable:
+    """Further test sets, which nothing was chosen by."""
+    names = list(dict.fromkeys(name for arm in task["arms"] for name in arm["probes"]))
+    rows = [
+        (arm["name"], *(optional(arm["probes"].get(name)) for name in names))
+        for arm in task["arms"]
+        if arm["probes"]
+    ]
+    title = f"{task['metric']} on further test sets, means over the evaluation seeds"
+    return TextTable(title, ("arm", *names), rows, "nothing was chosen by them")
 
 
 def comparisons_table(task: Mapping[str, Any]) -> TextTable:
@@ -215,7 +216,7 @@ def ablations_table(task: Mapping[str, Any]) -> TextTable:
             " ".join(each["overrides"]),
             mean_text(each["test"]),
             mean_text(each["difference"], signed),
-            count_text(each["n_cells"]),
+            diagnostics_text(each["diagnostics"]),
             each["signature"]["outcome"],
             str(len(each["lost"])),
         )
@@ -228,7 +229,7 @@ def ablations_table(task: Mapping[str, Any]) -> TextTable:
             "changes",
             "test [95 % CI]",
             "difference [95 % CI]",
-            "cells",
+            "diagnostics",
             "signature",
             "lost",
         ),

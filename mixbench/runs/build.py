@@ -56,13 +56,14 @@ class Experiment:
             self.model: nn.Module = _build(
                 "model", settings.model, nn.Module, make_mixer=make_mixer
             )
-        kind = getattr(self.model, "kind", None)
-        if kind != self.dataset.kind:
+        wanted, given = self.dataset.objective, getattr(self.model, "objective", None)
+        if given != wanted:
             raise SettingError(
                 "model",
-                expected=f"one for {self.dataset.kind}, which {settings.dataset['_target_']} has",
-                got=f"{settings.model['_target_']}, for {kind}",
+                expected=f"one for {wanted}, which {settings.dataset['_target_']} has",
+                got=f"{settings.model['_target_']}, for {given}",
             )
+        self.probes = self._probes()
         init_parameters(self.model, settings.seed)
         dtype = torch.float64 if settings.dtype == "float64" else torch.float32
         self.model.to(device=settings.device, dtype=dtype)
@@ -75,6 +76,13 @@ class Experiment:
         per_epoch = math.ceil(rows / settings.batch_size)
         self.steps = settings.steps or per_epoch * (settings.epochs or 0)
         self.loggers = {name: _build_logger(name, node) for name, node in settings.logger.items()}
+
+    def _probes(self) -> dict[str, Dataset]:
+        """The further test sets, built; nothing of them is made yet."""
+        try:
+            return dict(self.dataset.probes())
+        except SettingError as error:
+            raise error.within("dataset") from error
 
     def describe(self) -> dict[str, Any]:
         """What is known without running anything: the metric and the number of parameters."""
@@ -103,6 +111,7 @@ class Experiment:
         flops = sum(measured_flops(mixer, x) for mixer in layers)
         return {
             "state_size": _sum_or_none(mixer.state_size(seq_len) for mixer in layers),
+            "state_size_is_bound": any(mixer.state_size_is_bound for mixer in layers),
             "conv_state_size": sum(mixer.conv_state_size() for mixer in layers),
             "operations": {
                 "per_token": total,

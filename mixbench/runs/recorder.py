@@ -16,6 +16,9 @@ from mixbench.records.folder import RunFolder, write_history
 from mixbench.train.events import Callback, Epoch, Step, Training
 from mixbench.train.trainer import Trainer
 
+DIAGNOSTICS = "diagnostics"
+"""What the columns of a history begin with that hold what mixers tell about themselves."""
+
 log = logging.getLogger(__name__)
 
 
@@ -86,12 +89,13 @@ class Recorder(Callback):
                 "epoch": epoch.epoch,
                 "step": epoch.step,
                 **epoch.metrics,
+                **{f"{DIAGNOSTICS}/{name}": value for name, value in epoch.diagnostics.items()},
                 "lr": epoch.lr,
                 "seconds": round(epoch.seconds, 3),
             }
         )
         write_history(self.folder.history, self.history)
-        log.info("epoch %d: %s", epoch.epoch, epoch.metrics)
+        log.info("epoch %d: %s", epoch.epoch, {**epoch.metrics, **epoch.diagnostics})
         last = epoch.epoch == trainer.epochs
         if last or time.perf_counter() - self._saved >= 50 * self._cost:
             self._save(trainer)

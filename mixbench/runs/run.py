@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from mixbench.core.errors import CannotWrite, RunsFailed
 from mixbench.core.files import make_folder, write_bytes, write_json
 from mixbench.core.interruption import StopSignalPoller, defer_signals
 from mixbench.core.memory import keep_freed_memory
-from mixbench.datasets.base import SPLITS, SplitName, overlap
+from mixbench.datasets.base import SPLITS, Dataset, SplitName, overlap
 from mixbench.datasets.cache import generated
 from mixbench.loggers.dispatch import LoggerDispatch, attach_loggers
 from mixbench.records.folder import RunFolder, needs_rerun
@@ -28,7 +28,7 @@ from mixbench.records.result import COMPLETED, DIVERGED, FAILED
 from mixbench.runs.build import Experiment
 from mixbench.runs.environment import machine, steering_variables, versions
 from mixbench.runs.lock import locked, logging_to
-from mixbench.runs.recorder import CorruptCheckpoint, Recorder
+from mixbench.runs.recorder import DIAGNOSTICS, CorruptCheckpoint, Recorder
 from mixbench.train.events import Callback, Diverged
 from mixbench.train.trainer import Trainer
 
@@ -151,6 +151,7 @@ def _run(
     try:
         result |= experiment.costs()
         result |= _train(experiment, recorder, [*callbacks, loggers])
+        result["analysis"] = _analysis(experiment.dataset, result) if settings.test else None
     except (CorruptCheckpoint, CannotWrite, RunsFailed):
         raise
     except Diverged as error:
@@ -200,7 +201,8 @@ def _train(experiment: Experiment, recorder: Recorder, callbacks: list[Callback]
     )
     recorder.resume(trainer)
     trainer.train([recorder, *callbacks])
-    valid = {name: value for name, value in recorder.history[-1].items() if "/" in name}
+    measured = ("train/", "valid/")
+    valid = {k: value for k, value in recorder.history[-1].items() if k.startswith(measured)}
     last: SplitName = "test" if settings.test else "valid"
     test = trainer.evaluate("test") if settings.test else {}
     inputs, _ = trainer.tensors(last)
@@ -208,8 +210,9 @@ def _train(experiment: Experiment, recorder: Recorder, callbacks: list[Callback]
         "status": COMPLETED,
         "metrics": {**valid, **test},
         "trivial_baseline": dataset.trivial_baseline(rows[last]),
-        "n_cells": trainer.n_cells,
+        "diagnostics": _within(DIAGNOSTICS, recorder.history[-1]),
         **experiment.examine(inputs[:_EXAMINED_ROWS]),
+        "probes": _probes(experiment, trainer) if settings.test else {},
         "epochs": trainer.epochs,
         "steps": trainer.step,
         "compiled": trainer.compiled,
@@ -217,4 +220,38 @@ def _train(experiment: Experiment, recorder: Recorder, callbacks: list[Callback]
         "overlap": overlaps,
         "seconds": {"train": trainer.seconds, "data": data_seconds},
         "tokens_per_second": trainer.rows_seen * dataset.seq_len / trainer.seconds,
+    }
+
+
+def _probes(experiment: Experiment, trainer: Trainer) -> dict[str, dict[str, float] | None]:
+    """Metrics of the further test sets; None for one that the model cannot be run on."""
+    found: dict[str, dict[str, float] | None] = {}
+    for name, dataset in experiment.probes.items():
+        try:
+            rows = dataset.generate("test", experiment.settings.seed)
+            found[name] = trainer.probe(name, dataset, rows)
+        except Exception:  # the trained run's result must not be lost for one
+            log.warning("the probe %s cannot be run:\n%s", name, traceback.format_exc())
+            found[name] = None
+    return found
+
+
+def _analysis(dataset: Dataset, result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What only the task can say of the trained model."""
+    held = result["measured_state_size"]
+    held = result["state_size"] if held is None else held
+    try:
+        found = dataset.analyse(_within("test", result["metrics"]), held)
+    except Exception:  # the trained run's result must not be lost for it
+        log.warning("the task's analysis failed:\n%s", traceback.format_exc())
+        return None
+    return None if found is None else asdict(found)
+
+
+def _within(start: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Those whose names begin with `start/`, by the rest of their names."""
+    return {
+        name.removeprefix(f"{start}/"): value
+        for name, value in values.items()
+        if name.startswith(f"{start}/")
     }

@@ -26,11 +26,21 @@ class Diverged(Exception):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch left: the line of the history."""
+    """What one epoch left: the line of the history.
+
+    Attributes:
+        epoch: Its number, from 1.
+        step: Optimizer steps so far.
+        metrics: `train/loss`, and of the validation split `valid/...`.
+        diagnostics: What the mixers tell about themselves on the validation split.
+        lr: The learning rate now.
+        seconds: In training so far.
+    """
 
     epoch: int
     step: int
     metrics: dict[str, float]
+    diagnostics: dict[str, float]
     lr: float
     seconds: float
 

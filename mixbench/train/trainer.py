@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mixbench.core import seeds
 from mixbench.datasets.base import IGNORE, Dataset, Examples, SplitName
-from mixbench.models.inspect import n_cells
+from mixbench.train.diagnostics import Diagnostics
 from mixbench.train.events import Callback, Diverged, Epoch, Step
+from mixbench.train.objective import objective_of
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class Trainer:
     ) -> None:
         self.model = model
         self.dataset = dataset
+        self.objective = objective_of(dataset)
         self.rows = rows
         self.optimizer = optimizer
         self.seed = seed
@@ -91,7 +92,7 @@ class Trainer:
         self.losses: list[float] = []  # of the epoch so far
         self.seconds = 0.0
         self._noise: Tensor | None = None  # the generator's state to go on from
-        self.n_cells: int | None = None
+        self.diagnostics: dict[str, float] = {}
         self.scheduler = _scheduler(optimizer, schedule, steps, warmup)
         # Evaluation stays as it is: its batches have other sizes, and it is a small part.
         self._compiled = torch.compile(model) if compile else None
@@ -133,40 +134,58 @@ class Trainer:
                 lr = self.optimizer.param_groups[0]["lr"]
                 self.epoch, self.batch, self.losses = self.epoch + 1, 0, []
                 torch.manual_seed(seeds.stream_seed(self.seed, "noise", self.epoch))
+                epoch = Epoch(self.epoch, self.step, metrics, self.diagnostics, lr, self.seconds)
                 for callback in callbacks:
-                    callback.on_epoch(Epoch(self.epoch, self.step, metrics, lr, self.seconds), self)
+                    callback.on_epoch(epoch, self)
 
     def evaluate(self, split: SplitName) -> dict[str, float]:
         """Loss and metrics of a split, named `split/metric`.
 
-        The largest number of memory cells that the model reports on the way is kept in `n_cells`.
+        What the mixers tell about themselves on it is kept in `diagnostics`.
 
         Raises:
             Diverged: The loss is not finite.
         """
-        inputs, targets = self.tensors(split)
+        metrics, self.diagnostics = self._evaluate(self.dataset, self.rows[split], split)
+        return {f"{split}/{name}": value for name, value in metrics.items()}
+
+    def probe(self, name: str, dataset: Dataset, rows: Examples) -> dict[str, float]:
+        """Loss and metrics of a further test set, see `Dataset.probes`.
+
+        Raises:
+            Diverged: The loss is not finite.
+        """
+        return self._evaluate(dataset, rows, f"probe {name}")[0]
+
+    def _evaluate(
+        self, dataset: Dataset, rows: Examples, what: str
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Metrics and diagnostics on some rows."""
+        inputs, targets = self._tensors(rows)
         predictions = torch.full_like(targets, IGNORE)
+        scores, diagnostics = [], Diagnostics()
         total, count = 0.0, 0
         self.model.eval()
         with torch.no_grad():
             for start in range(0, len(inputs), _EVALUATION_BATCH):
                 index = slice(start, start + _EVALUATION_BATCH)
-                outputs, is_target, labels = self._outputs(
-                    self.model, inputs[index], targets[index]
-                )
+                outputs, counts, labels = self._outputs(self.model, inputs[index], targets[index])
                 if labels.is_floating_point():
                     labels = labels.double()
-                total += float(self._loss(outputs.double(), labels, "sum"))
+                total += float(self.objective.loss(outputs.double(), labels, "sum"))
                 count += len(labels)
-                predictions[index][is_target] = self._predictions(outputs).to(predictions.dtype)
-                cells = n_cells(self.model)
-                if cells is not None:
-                    self.n_cells = max(cells, self.n_cells or 0)
+                predicted = self.objective.predictions(outputs)
+                predictions[index][counts] = predicted.to(predictions.dtype)
+                if dataset.needs_scores:
+                    batch = Examples(rows.inputs[index], rows.targets[index])
+                    scores.append(dataset.scores(outputs.cpu().numpy(), batch))
+                diagnostics.add(self.model, len(inputs[index]))
         if not math.isfinite(total):
-            raise Diverged(self.step, f"the {split} loss")
-        metrics = self.dataset.metrics(predictions.cpu().numpy(), self.rows[split].targets)
-        named = {"loss": total / count, **metrics}
-        return {f"{split}/{name}": value for name, value in named.items()}
+            raise Diverged(self.step, f"the {what} loss")
+        metrics = dataset.metrics(predictions.cpu().numpy(), rows.targets)
+        if scores:
+            metrics |= dataset.score_metrics(np.concatenate(scores))
+        return {"loss": total / count, **metrics}, diagnostics.numbers()
 
     def state(self) -> dict[str, Any]:
         """All that later steps and their metrics depend on; plain containers and tensors only.
@@ -179,7 +198,6 @@ class Trainer:
             "batch": self.batch,
             "losses": list(self.losses),
             "seconds": self.seconds,
-            "n_cells": self.n_cells,
             "noise": torch.get_rng_state(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -193,7 +211,6 @@ class Trainer:
         self.batch = state["batch"]
         self.losses = list(state["losses"])
         self.seconds = state["seconds"]
-        self.n_cells = state["n_cells"]
         self._noise = state["noise"].cpu()
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -201,14 +218,11 @@ class Trainer:
 
     def tensors(self, split: SplitName) -> tuple[Tensor, Tensor]:
         """Inputs and targets on the device; real numbers in the model's precision."""
-        inputs, targets = (
-            torch.from_numpy(array).to(self.device)
-            for array in (self.rows[split].inputs, self.rows[split].targets)
-        )
-        if self.dataset.kind == "values":
-            dtype = next(self.model.parameters()).dtype
-            inputs, targets = inputs.to(dtype), targets.to(dtype)
-        return inputs, targets
+        return self._tensors(self.rows[split])
+
+    def _tensors(self, rows: Examples) -> tuple[Tensor, Tensor]:
+        dtype = next(self.model.parameters()).dtype
+        return self.objective.tensors(rows, self.device, dtype)
 
     def _batches(self) -> Iterator[Tensor]:
         """Row numbers of the epoch's batches, cut where the steps run out."""
@@ -260,7 +274,7 @@ class Trainer:
         self, model: Callable[..., Tensor], inputs: Tensor, targets: Tensor
     ) -> float:
         outputs, _, labels = self._outputs(model, inputs, targets)
-        loss = self._loss(outputs, labels)
+        loss = self.objective.loss(outputs, labels)
         value = loss.item()
         if not math.isfinite(value):
             raise Diverged(self.step + 1, "the training loss")
@@ -270,30 +284,15 @@ class Trainer:
     def _outputs(
         self, model: Callable[..., Tensor], inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs at the targets (logits `[M, N]` or values `[M]`), the mask, and targets `[M]`."""
+        """Outputs where targets count, `[M, ...]`, the mask of these, and the targets `[M]`."""
         autocast: AbstractContextManager[object] = nullcontext()
         if self.dtype == "bfloat16":
             autocast = torch.autocast(self.device.type, torch.bfloat16)
+        counts = self.objective.counts(targets)
         with autocast:
-            if self.dataset.kind == "tokens":
-                is_target = targets != IGNORE
-                outputs = model(inputs, is_target)
-            else:
-                is_target = torch.ones_like(targets, dtype=torch.bool)
-                outputs = model(inputs)
-        return (
-            outputs if self.dtype == "float64" else outputs.float(),
-            is_target,
-            targets[is_target],
-        )
-
-    def _loss(self, outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-        if self.dataset.kind == "tokens":
-            return F.cross_entropy(outputs, targets, reduction=reduction)
-        return F.mse_loss(outputs, targets, reduction=reduction)
-
-    def _predictions(self, outputs: Tensor) -> Tensor:
-        return outputs.argmax(-1) if self.dataset.kind == "tokens" else outputs
+            outputs = self.objective.outputs(model, inputs, counts)
+        outputs = outputs if self.dtype == "float64" else outputs.float()
+        return outputs, counts, targets[counts]
 
 
 def _scheduler(

@@ -86,7 +86,8 @@ def test_a_result_is_told_as_numbers_and_words(settings):
     assert numbers["final/test/accuracy"] == result["metrics"]["test/accuracy"]
     assert numbers["trivial_baseline/accuracy"] == 1 / 32
     assert numbers["parameters/total"] == result["parameters"]["total"]
-    assert numbers["n_cells"] == result["n_cells"]
+    assert numbers["diagnostics/max_cells"] == result["diagnostics"]["max_cells"]
+    assert numbers["analysis/recalled bits"] == result["analysis"]["values"]["recalled bits"]
     assert numbers["seconds/train"] == result["seconds"]["train"]
     assert (numbers["signature/held"], numbers["signature/of"]) == (4, 4)
     assert {"state_size", "margin", "operations/per_token/multiplies"} <= set(numbers)

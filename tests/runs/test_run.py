@@ -92,7 +92,7 @@ def test_a_run_leaves_a_whole_record(settings):
     assert result["epochs"] == 3
     assert result["overlap"] == {"valid_in_train": 0, "test_in_train": 0, "test_in_valid": 0}
     assert result["trivial_baseline"]["accuracy"] == 1 / 32
-    assert result["n_cells"] > 9
+    assert result["diagnostics"]["max_cells"] > 9
     assert result["config"]["mixer"]["addr_scale"] == 2.0
     parameters = Experiment(chosen).model.parameters()
     assert result["parameters"]["total"] == sum(p.numel() for p in parameters)

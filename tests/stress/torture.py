@@ -123,7 +123,7 @@ def differences(folder: Path, whole: Path, expected: Any) -> list[str]:
         if result is None or other is None:
             faults.append(f"no sound result: {name}")
             continue
-        for key in ("status", "metrics", "n_cells", "steps", "signature"):
+        for key in ("status", "metrics", "diagnostics", "steps", "signature"):
             if result.get(key) != other.get(key):
                 faults.append(f"{key} differs: {name}")
         leftovers = [path.name for path in found[name].path.iterdir() if path.name.startswith(".")]

@@ -164,7 +164,7 @@ def write_conf(folder: Path) -> None:
 class FirstToken(Dataset):
     """`permute_test` mixes up the test labels, to show that nothing but the verdict sees them."""
 
-    kind = "tokens"
+    objective = "tokens"
     metric = "accuracy"
     higher_is_better = True
     margin = 0.01
