@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> None:
     first: Path = given.paths[0]
     out = given.out or (first.parent if first.is_file() else first)
     studies = write_report(given.paths, out, make_console(), formats, given.baseline, given.idea)
-    comparisons = [each for study in studies for t in study["tasks"] for each in t["comparisons"]]
-    without = [each for each in comparisons if each["outcome"] == "incomplete"]
+    comparisons = [each for study in studies for task in study.tasks for each in task.comparisons]
+    without = [each for each in comparisons if each.outcome == "incomplete"]
     if without:
-        gaps = sum(len(each["gaps"]) for each in without)
+        gaps = sum(len(each.gaps) for each in without)
         raise RunsFailed(
             f"{len(without)} of {len(comparisons)} comparisons have no verdict: "
             f"{gaps} runs are missing or failed"

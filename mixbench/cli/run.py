@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -29,6 +28,7 @@ from mixbench.core.plugins import config_folder
 from mixbench.display.console import make_console
 from mixbench.display.progress import display
 from mixbench.display.run_tables import run_table, signature_line
+from mixbench.records.result import COMPLETED, Result
 
 
 @hydra.main(version_base="1.3", config_path=config_folder(), config_name="train")
@@ -121,18 +121,18 @@ def _train(cfg: DictConfig) -> float | None:
         result = outcome.result
         if outcome.reused:
             console.print(
-                f"this run has a record from {result['started']}; rerun=all runs it again",
+                f"this run has a record from {result.started}; rerun=all runs it again",
                 highlight=False,
                 soft_wrap=True,
             )
         console.print(run_table(result, outcome.folder.path))
-        if result.get("signature") is not None:
-            console.print(signature_line(result["signature"]), soft_wrap=True)
+        if result.signature is not None:
+            console.print(signature_line(result.signature), soft_wrap=True)
     if searched:
         return report_to_optimizer(result, hydra_cfg.overrides.task)
-    if result["status"] != "completed":
+    if result.status != COMPLETED:
         _stop_others(settings, sweep)
-        raise RunsFailed(f"the run {result['status']}: {result['reason']}")
+        raise RunsFailed(f"the run {result.status}: {result.reason}")
     return _score(result)
 
 
@@ -149,24 +149,26 @@ def _check_direction(sweeper: DictConfig, settings: Settings) -> None:
         )
 
 
-def report_to_optimizer(result: Mapping[str, Any], overrides: Sequence[str]) -> float:
+def report_to_optimizer(result: Result, overrides: Sequence[str]) -> float:
     """A run's score for a sweeper that learns from it, and a line about it.
 
     A diverged run has the worst score, so that the search goes on and keeps away from there.
     """
-    if result["status"] == "completed":
+    if result.status == COMPLETED:
         score = _score(result)
-        said = f"valid {result['metric']} {score:.4f}"
+        said = f"valid {result.metric} {score:.4f}"
     else:
-        score = -math.inf if result["higher_is_better"] else math.inf
-        said = f"{result['status']}: {result['reason']}"
+        score = -math.inf if result.higher_is_better else math.inf
+        said = f"{result.status}: {result.reason}"
     print(f"{' '.join(overrides)}  {said}", flush=True)
     return score
 
 
-def _score(result: Mapping[str, Any]) -> float:
+def _score(result: Result) -> float:
     """A completed run's validation metric."""
-    return float(result["metrics"][f"valid/{result['metric']}"])
+    score = result.score("valid")
+    assert score is not None  # a completed one has it
+    return score
 
 
 def _stop_others(settings: Settings, sweep: Path | None) -> None:

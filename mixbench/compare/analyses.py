@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-Results = Sequence[Mapping[str, Any] | None]
+from mixbench.compare.content import TaskAnalysis
+from mixbench.records.result import Result
 
 
-def task_analysis(completed: Results) -> dict[str, Any] | None:
+def task_analysis(results: Sequence[Result]) -> TaskAnalysis | None:
     """What a task's analyses have in common, from the first run that has one."""
-    analyses = (result.get("analysis") for result in completed if result is not None)
-    found = next((each for each in analyses if each is not None), None)
-    return found and {key: value for key, value in found.items() if key != "values"}
+    found = next((result.analysis for result in results if result.analysis is not None), None)
+    if found is None:
+        return None
+    return TaskAnalysis(
+        title=found.title, note=found.note, bound=found.bound, bound_note=found.bound_note
+    )
 
 
-def mean_analysis(evaluation: Results) -> dict[str, float]:
+def mean_analysis(evaluation: Sequence[Result]) -> dict[str, float]:
     """An arm's mean of each number that all of its analysed runs have."""
-    analyses = [result.get("analysis") for result in evaluation if result is not None]
-    return _means([each["values"] for each in analyses if each is not None])
+    return _means([run.analysis.values for run in evaluation if run.analysis is not None])
 
 
-def mean_probes(evaluation: Results) -> dict[str, float]:
+def mean_probes(evaluation: Sequence[Result]) -> dict[str, float]:
     """An arm's mean score on each further test set, over the runs that completed."""
-    probed = [result for result in evaluation if result is not None and result.get("probes")]
     return _means(
         [
-            {
-                name: scores[result["metric"]]
-                for name, scores in result["probes"].items()
-                if scores is not None
-            }
-            for result in probed
+            {name: scores[run.metric] for name, scores in run.probes.items() if scores is not None}
+            for run in evaluation
+            if run.probes
         ]
     )
+
+
+def mean_diagnostics(results: Sequence[Result]) -> dict[str, float]:
+    """What the mixers told about themselves, each number's mean over the runs."""
+    return _means([result.diagnostics for result in results])
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""Studies to comparisons: choices, paired differences, verdicts and costs as plain data.
+"""Studies to reports: choices, paired differences, verdicts and costs.
 
-`compare` makes the content of `report.json`: strings, numbers, lists and dictionaries, None where
-a number is not known. Tables, pages and plots are drawn from it alone. Never imports torch.
+`compare` makes the content of `report.json`; tables, pages and plots are drawn from it alone. Never
+imports torch.
 """
 
 from __future__ import annotations
@@ -9,49 +9,56 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mixbench.compare.analyses import mean_analysis, mean_probes, task_analysis
-from mixbench.compare.arms import ablation_rows, arm_summary, worst_metrics
-from mixbench.compare.headline import study_headline
+import msgspec
+from msgspec.structs import replace
+
+from mixbench.compare.analyses import task_analysis
+from mixbench.compare.arms import ablation_reports, arm_report, worst_metrics
+from mixbench.compare.content import StudyReport, TaskReport
 from mixbench.compare.notes import config_differences, environment_of, stale_choices
 from mixbench.compare.pairs import (
-    add_statistics,
-    compared_names,
     judging_commands,
     paired_scores,
     strongest_baseline,
+    with_statistics,
 )
 from mixbench.compare.studies import StudyRuns, TaskRuns
+from mixbench.compare.verdicts import study_verdict
 from mixbench.records.result import COMPLETED
 
 
-def compare(study: StudyRuns) -> dict[str, Any]:
+def compare(study: StudyRuns) -> StudyReport:
     """One study's comparison, see the module."""
-    tasks = [_task(study, task) for task in study.tasks.values()]
-    comparisons = [comparison for task in tasks for comparison in task["comparisons"]]
-    add_statistics(comparisons)
-    for task in tasks:
-        task["verdicts"] = [
-            study_headline(study, task, idea) for idea in study.ideas if compared_names(task, idea)
-        ]
-    content = {
-        "name": study.name,
-        "title": study.title,
-        "planned": study.planned,
-        "stage": study.stage,
-        "ideas": study.ideas,
-        "baselines": study.baselines,
-        "published": study.published,
-        "source": study.source,
-        "command": study.command,
-        "commands": [study.command] if study.planned else judging_commands(study),
-        "wall_seconds": study.wall_seconds,
-        "launched": study.launched,
-        "notes": study.notes + stale_choices(tasks) + config_differences(study),
-        "environment": environment_of(study),
-        "tasks": tasks,
-    }
-    clean: dict[str, Any] = _strip_control_characters(content)
-    return clean
+    tasks = with_statistics([_task(study, task) for task in study.tasks.values()])
+    tasks = [
+        replace(
+            task,
+            verdicts=[
+                study_verdict(study, task, idea)
+                for idea in study.ideas
+                if any(comparison.idea == idea for comparison in task.comparisons)
+            ],
+        )
+        for task in tasks
+    ]
+    report = StudyReport(
+        name=study.name,
+        title=study.title,
+        planned=study.planned,
+        stage=study.stage,
+        ideas=study.ideas,
+        baselines=study.baselines,
+        published=study.published,
+        source=study.source,
+        command=study.command,
+        commands=[study.command] if study.planned else judging_commands(study),
+        wall_seconds=study.wall_seconds,
+        launched=study.launched,
+        notes=study.notes + stale_choices(tasks) + config_differences(study),
+        environment=environment_of(study),
+        tasks=tasks,
+    )
+    return msgspec.convert(_strip_control_characters(msgspec.to_builtins(report)), StudyReport)
 
 
 def _strip_control_characters(content: Any) -> Any:
@@ -79,46 +86,33 @@ _ILLEGIBLE = re.compile(
 )
 
 
-# What stands for a task of which no run has left a result.
-_NOTHING: dict[str, Any] = {
-    "metric": None,
-    "higher_is_better": True,
-    "margin": None,
-    "config": {"dataset": {}},
-}
-
-
-def _task(study: StudyRuns, task: TaskRuns) -> dict[str, Any]:
-    runs = [run for arm in task.arms.values() for run in arm.runs]
-    known = next((run.result for run in runs if run.result is not None), _NOTHING)
-    sign = 1.0 if known["higher_is_better"] else -1.0
-    worst = worst_metrics(task, known["metric"], sign)
-    arms = [arm_summary(arm, sign, worst) for arm in task.arms.values()]
-    completed = [run.result for run in runs if run.result and run.status == COMPLETED]
-    comparisons = [
-        paired_scores(study, task, idea, baseline, sign, worst)
-        for idea in study.ideas
-        for baseline in study.baselines
-        if idea in task.arms and baseline in task.arms
-    ]
-    for arm in arms:
-        results = [run.result for run in task.arms[arm["name"]].evaluation]
-        arm["analysis"] = mean_analysis(results)
-        arm["probes"] = mean_probes(results)
-    margin = known["margin"] if task.margin is None else task.margin
-    for comparison in comparisons:
-        comparison |= {"margin": margin, "ceiling": known.get("ceiling"), "sign": sign}
-    return {
-        "name": task.name,
-        "metric": known["metric"],
-        "higher_is_better": known["higher_is_better"],
-        "margin": margin,
-        "trivial_baseline": completed[0]["trivial_baseline"] if completed else {},
-        "ceiling": known.get("ceiling"),
-        "dataset": known["config"]["dataset"],
-        "analysis": task_analysis(completed),
-        "arms": arms,
-        "comparisons": comparisons,
-        "strongest_baseline": strongest_baseline(study, arms, sign),
-        "ablations": ablation_rows(study, task, sign, worst),
-    }
+def _task(study: StudyRuns, task: TaskRuns) -> TaskReport:
+    results = [run.result for arm in task.arms.values() for run in arm.runs if run.result]
+    completed = [result for result in results if result.status == COMPLETED]
+    known = results[0] if results else None
+    metric = None if known is None else known.metric
+    sign = 1.0 if known is None or known.higher_is_better else -1.0
+    worst = worst_metrics(task, metric, sign)
+    arms = [arm_report(arm, sign, worst) for arm in task.arms.values()]
+    margin = task.margin
+    if margin is None and known is not None:
+        margin = known.margin
+    return TaskReport(
+        name=task.name,
+        metric=metric,
+        higher_is_better=sign > 0,
+        margin=margin,
+        ceiling=None if known is None else known.ceiling,
+        trivial_baseline=completed[0].trivial_baseline if completed else {},
+        dataset={} if known is None else known.config["dataset"],
+        analysis=task_analysis(completed),
+        arms=arms,
+        comparisons=[
+            paired_scores(study, task, idea, baseline, sign, worst)
+            for idea in study.ideas
+            for baseline in study.baselines
+            if idea in task.arms and baseline in task.arms
+        ],
+        strongest_baseline=strongest_baseline(study, arms, sign),
+        ablations=ablation_reports(study, task, sign, worst),
+    )

@@ -11,7 +11,6 @@ from mixbench.compare.studies import ArmRuns, Run, StudyRuns, TaskRuns, Trial
 from mixbench.core.errors import SettingError
 from mixbench.core.overrides import flat, is_number
 from mixbench.records.folder import RunFolder
-from mixbench.records.result import reads_test
 
 
 def infer(
@@ -35,13 +34,13 @@ def infer(
             else:
                 unfinished += 1
             continue
-        run = Run(folder, result["seed"], result)
-        key = _key(result["config"])
+        run = Run(folder, result.seed, result)
+        key = _key(result.config)
         if key in newest:
             older += 1
             other = newest[key].result
             assert other is not None
-            if other["started"] >= result["started"]:
+            if other.started >= result.started:
                 continue
         newest[key] = run
     tasks = _group(list(newest.values()))
@@ -160,16 +159,17 @@ def _order(value: Any) -> tuple[bool, float, str]:
 
 def _config(run: Run) -> dict[str, Any]:
     assert run.result is not None
-    config = run.result["config"]
-    assert isinstance(config, dict)
-    return config
+    return run.result.config
 
 
 def _names(run: Run) -> dict[str, str]:
     assert run.result is not None
-    names = run.result["names"]
-    assert isinstance(names, dict)
-    return names
+    return run.result.names
+
+
+def _reads_test(run: Run) -> bool:
+    assert run.result is not None
+    return run.result.reads_test
 
 
 def _split_roles(arm: ArmRuns) -> None:
@@ -178,10 +178,10 @@ def _split_roles(arm: ArmRuns) -> None:
     Runs that read no test split (`test=false`) are selection runs. Where an arm has none, all of
     its runs choose and those of the chosen trial judge.
     """
-    tested = {id(trial): [r for r in trial.runs if reads_test(_config(r))] for trial in arm.trials}
+    tested = {id(trial): list(filter(_reads_test, trial.runs)) for trial in arm.trials}
     if any(len(tested[id(trial)]) < len(trial.runs) for trial in arm.trials):
         for trial in arm.trials:
-            trial.runs = [run for run in trial.runs if not reads_test(_config(run))]
+            trial.runs = [run for run in trial.runs if not _reads_test(run)]
         arm.trials = [trial for trial in arm.trials if trial.runs]
     chosen = arm.choose()
     if chosen is not None:

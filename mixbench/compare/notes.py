@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+import msgspec
+
+from mixbench.compare.content import Environment, TaskReport
 from mixbench.compare.studies import StudyRuns
 from mixbench.core.overrides import flat
 
@@ -19,9 +21,9 @@ def config_differences(study: StudyRuns) -> list[str]:
         for arm in compared:
             result = next((run.result for run in arm.evaluation if run.result is not None), None)
             if result is not None:
-                config = {k: v for k, v in result["config"].items() if k not in ("mixer", "seed")}
+                config = {k: v for k, v in result.config.items() if k not in ("mixer", "seed")}
                 values = flat(config)
-                values["code"] = result["code_version"]
+                values["code"] = result.code_version
                 varied = {*(arm.evaluated or {}), "device", "test"}
                 configs[arm.name] = {k: v for k, v in values.items() if k not in varied}
         for key in sorted(set().union(*configs.values())):
@@ -32,21 +34,21 @@ def config_differences(study: StudyRuns) -> list[str]:
     return notes
 
 
-def stale_choices(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+def stale_choices(tasks: Sequence[TaskReport]) -> list[str]:
     """Arms whose evaluation runs are of another trial than selection now prefers."""
     return [
-        f"{task['name']}, {arm['name']}: a selection run was redone since, and another trial than "
+        f"{task.name}, {arm.name}: a selection run was redone since, and another trial than "
         "the evaluated one is now the best; the same command evaluates it"
         for task in tasks
-        for arm in task["arms"]
-        if arm["chosen"] is not None
-        and arm["evaluated"] is not None
-        and arm["trials"][arm["chosen"]]["values"] != arm["evaluated"]
+        for arm in task.arms
+        if arm.chosen is not None
+        and arm.evaluated is not None
+        and arm.trials[arm.chosen].values != arm.evaluated
     ]
 
 
-def environment_of(study: StudyRuns) -> dict[str, Any]:
-    """Machine and versions that the records name; more than one where they differ."""
+def environment_of(study: StudyRuns) -> Environment:
+    """Machine and versions that the records name."""
     found: dict[str, set[str]] = {}
     dates = []
     count: Counter[str] = Counter()
@@ -56,18 +58,20 @@ def environment_of(study: StudyRuns) -> dict[str, Any]:
             count[run.status] += 1
             if run.result is None:
                 continue
-            dates.append(run.result["started"])
-            for key in ("system", "cpus", "cpu", "cpu_capability", "gpu"):
-                value = run.result["machine"].get(key)
+            dates.append(run.result.started)
+            told = {
+                **msgspec.structs.asdict(run.result.machine),
+                "device": run.result.device,
+                "threads": run.result.threads,
+                "code_version": run.result.code_version,
+                **run.result.versions,
+            }
+            for key, value in told.items():
                 if value is not None:
                     found.setdefault(key, set()).add(str(value))
-            for key in ("device", "threads", "code_version"):
-                found.setdefault(key, set()).add(str(run.result[key]))
-            for key, value in run.result["versions"].items():
-                found.setdefault(key, set()).add(value)
-    return {
-        **{key: sorted(values) for key, values in found.items()},
-        "runs": dict(count),
-        "first_started": min(dates, default=None),
-        "last_started": max(dates, default=None),
-    }
+    return Environment(
+        found={key: sorted(values) for key, values in found.items()},
+        runs=dict(count),
+        first_started=min(dates, default=None),
+        last_started=max(dates, default=None),
+    )

@@ -163,7 +163,7 @@ def _duplicate_trials(task: TaskRuns, arm: ArmRuns) -> list[str]:
     """Trials whose runs came to the same losses to the last digit: they trained the same thing."""
     alike: dict[str, list[str]] = {}
     for trial in arm.trials:
-        metrics = {run.seed: run.result["metrics"] for run in trial.runs if run.result is not None}
+        metrics = {run.seed: run.result.metrics for run in trial.runs if run.result is not None}
         if metrics and all("train/loss" in each for each in metrics.values()):
             values = ", ".join(f"{key}={value}" for key, value in trial.values.items())
             alike.setdefault(json.dumps(metrics, sort_keys=True), []).append(values)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mixbench.records.folder import RunFolder
-from mixbench.records.result import COMPLETED
+from mixbench.records.result import COMPLETED, Result
 
 MISSING = "missing"
 
@@ -19,19 +18,18 @@ class Run:
 
     folder: RunFolder
     seed: int
-    result: Mapping[str, Any] | None
+    result: Result | None
     overrides: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
-        return MISSING if self.result is None else str(self.result["status"])
+        return MISSING if self.result is None else self.result.status
 
     def score(self, split: str) -> float | None:
         """The metric that comparisons use, where the run completed and read the split."""
         if self.result is None or self.status != COMPLETED:
             return None
-        value: float | None = self.result["metrics"].get(f"{split}/{self.result['metric']}")
-        return value
+        return self.result.score(split)
 
 
 @dataclass
@@ -95,8 +93,8 @@ class ArmRuns:
             mean = trial.mean_validation(seeds)
             score = -math.inf
             if mean is not None:
-                score = mean if results[0]["higher_is_better"] else -mean
-            lost = sum(result["status"] != COMPLETED for result in results)
+                score = mean if results[0].higher_is_better else -mean
+            lost = sum(result.status != COMPLETED for result in results)
             ranks[number] = (score, -lost, -number)
         return max(ranks, key=lambda number: ranks[number], default=None)
 
@@ -105,6 +103,15 @@ class ArmRuns:
         """Seeds for which every trial has a result."""
         sets = [{run.seed for run in t.runs if run.result is not None} for t in self.trials]
         return set.intersection(*sets) if sets else set()
+
+    @property
+    def completed(self) -> list[Result]:
+        """Results of the completed runs that judge it, or of its others where none does."""
+        for runs in (self.evaluation, self.runs):
+            found = [r.result for r in runs if r.result is not None and r.status == COMPLETED]
+            if found:
+                return found
+        return []
 
     @property
     def runs(self) -> list[Run]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mixbench.records.folder import RunFolder
-from mixbench.records.result import COMPLETED
+from mixbench.records.result import COMPLETED, Result
 
 if TYPE_CHECKING:
     from mixbench.train.events import Callback, Epoch, Step, Training
@@ -119,7 +119,7 @@ class SweepWatch:
         self.done = 0
         self.lost = 0
 
-    def finished(self) -> Iterator[tuple[RunFolder, Mapping[str, Any]]]:
+    def finished(self) -> Iterator[tuple[RunFolder, Result]]:
         """Runs that left their result since the last call, counted one by one."""
         for folder, old in list(self._pending.items()):
             if _changed(folder.result) in (None, old):
@@ -128,7 +128,7 @@ class SweepWatch:
             if result is not None:
                 del self._pending[folder]
                 self.done += 1
-                self.lost += result["status"] != COMPLETED
+                self.lost += result.status != COMPLETED
                 yield folder, result
 
     def running(self) -> int:
@@ -220,8 +220,8 @@ def _changed(path: Path) -> int | None:
         return None
 
 
-def _run_line(watch: SweepWatch, folder: RunFolder, result: Mapping[str, Any]) -> str:
+def _run_line(watch: SweepWatch, folder: RunFolder, result: Result) -> str:
     name = folder.path.name.rpartition("-")[0]
-    score = result["metrics"].get(f"valid/{result['metric']}")
-    shown = f"valid {result['metric']} {score:.4f}" if score is not None else result["status"]
-    return f"{watch.done}/{watch.of}  {name}  {shown}  {result['seconds']['total']:.0f} s"
+    score = result.score("valid")
+    shown = f"valid {result.metric} {score:.4f}" if score is not None else result.status
+    return f"{watch.done}/{watch.of}  {name}  {shown}  {result.seconds.total:.0f} s"

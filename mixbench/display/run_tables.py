@@ -4,73 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from mixbench.core.numbers import quantity
 from mixbench.records.folder import RunFolder
-from mixbench.records.result import COMPLETED
+from mixbench.records.result import COMPLETED, Result, Signature
 
 SPLITS = ("valid", "test")
 
 
-Job = tuple[Sequence[str], Mapping[str, Any] | None, RunFolder]
+Job = tuple[Sequence[str], Result | None, RunFolder]
 """A job of a grid: its overrides, its result (None if it left none) and its folder."""
 
 
-def run_table(result: Mapping[str, Any], folder: Path) -> Table:
+def run_table(result: Result, folder: Path) -> Table:
     """What one run gave and what it took."""
-    names = result["names"]
-    title = f"{names['mixer']} on {names['dataset']}, seed {result['seed']}"
+    names = result.names
+    title = f"{names['mixer']} on {names['dataset']}, seed {result.seed}"
     table = Table(title=Text(title), show_header=False, title_justify="left", min_width=60)
     table.add_column(style="bold")
     table.add_column()
     table.add_row("status", _status(result))
-    chance = result.get("trivial_baseline", {})
-    metrics = [name.partition("/")[2] for name in result["metrics"] if name.startswith("valid/")]
+    chance = result.trivial_baseline
+    metrics = [name.partition("/")[2] for name in result.metrics if name.startswith("valid/")]
     for name in metrics:
         values = [
-            f"{split} {_number(result['metrics'][f'{split}/{name}'])}"
+            f"{split} {_number(result.metrics[f'{split}/{name}'])}"
             for split in SPLITS
-            if f"{split}/{name}" in result["metrics"]
+            if f"{split}/{name}" in result.metrics
         ]
         if name in chance:
             values.append(f"chance {_number(chance[name])}")
         table.add_row(name.replace("_", " "), "   ".join(values))
     for name in [name for name in chance if name not in metrics]:
         table.add_row(f"chance, {name.replace('_', ' ')}", _number(chance[name]))
-    parameters = result["parameters"]
-    table.add_row("parameters", f"total {parameters['total']:,}   mixers {parameters['mixer']:,}")
-    state, held = (result.get(key) for key in ("state_size", "measured_state_size"))
+    parameters = result.parameters
+    table.add_row("parameters", f"total {parameters.total:,}   mixers {parameters.mixer:,}")
+    state, held = result.state_size, result.measured_state_size
     if state is not None:
-        bound = "at most " if result["state_size_is_bound"] else ""
+        bound = "at most " if result.state_size_is_bound else ""
         measured = "" if held is None else f"   held while streaming {held:,}"
-        conv = result["conv_state_size"]
+        conv = result.conv_state_size
         table.add_row("state size", f"{bound}{state:,} (short convolution {conv:,}){measured}")
-    operations = result.get("operations")
+    operations = result.operations
     if operations is not None:
-        for name in ("token", "pair"):
-            if operations[f"per_{name}"] is not None:
-                table.add_row(f"ops/{name}", _operations(operations[f"per_{name}"]))
-        flops = operations["measured_flops_per_token"]
+        for name, counts in (("token", operations.per_token), ("pair", operations.per_pair)):
+            if counts is not None:
+                table.add_row(f"ops/{name}", _operations(counts))
+        flops = operations.measured_flops_per_token
         table.add_row("FLOPs a token", f"{flops:,.0f} in the mixers, as PyTorch counts")
-    for name, value in result.get("diagnostics", {}).items():
+    for name, value in result.diagnostics.items():
         table.add_row(name.replace("_", " "), quantity(value))
-    for name, scores in result.get("probes", {}).items():
-        score = "could not be run" if scores is None else _number(scores[result["metric"]])
+    for name, scores in result.probes.items():
+        score = "could not be run" if scores is None else _number(scores[result.metric])
         table.add_row(f"probe {name}", score)
-    if result["status"] == COMPLETED:
-        seconds = result["seconds"]
-        table.add_row("steps", f"{result['steps']:,} in {result['epochs']} epochs")
+    if result.status == COMPLETED:
+        seconds = result.seconds
+        table.add_row("steps", f"{result.steps:,} in {result.epochs} epochs")
         table.add_row(
             "seconds",
-            f"total {seconds['total']:.1f}   training {seconds['train']:.1f}"
-            f"   data {seconds['data']:.2f}",
+            f"total {seconds.total:.1f}   training {seconds.train:.1f}   data {seconds.data:.2f}",
         )
-        table.add_row("tokens/s", f"{result['tokens_per_second']:,.0f} in training")
-        shared = {name: rows for name, rows in result["overlap"].items() if rows}
+        table.add_row("tokens/s", f"{result.tokens_per_second:,.0f} in training")
+        shared = {name: rows for name, rows in result.overlap.items() if rows}
         if shared:
             table.add_row("shared rows", ", ".join(f"{n} {k}" for k, n in shared.items()))
     table.add_row("record", Text(_path(folder)))
@@ -86,7 +84,7 @@ def grid_table(jobs: Sequence[Job]) -> Table:
         name
         for _, result, _ in jobs
         if result is not None
-        for name in (f"valid/{result['metric']}", f"test/{result['metric']}")
+        for name in (f"valid/{result.metric}", f"test/{result.metric}")
     ]
     metrics = list(dict.fromkeys(metrics))
     table = Table(title=f"{len(jobs)} runs", title_justify="left")
@@ -97,11 +95,11 @@ def grid_table(jobs: Sequence[Job]) -> Table:
         if result is None:
             cells += [Text("no record", style="red"), *(Text("") for _ in metrics), Text("")]
         else:
-            done = result["status"] == COMPLETED
-            cells.append(Text(result["status"], style="green" if done else "red"))
-            values = [result["metrics"].get(name) for name in metrics]
+            done = result.status == COMPLETED
+            cells.append(Text(result.status, style="green" if done else "red"))
+            values = [result.metrics.get(name) for name in metrics]
             cells += [Text("" if value is None else _number(value)) for value in values]
-            cells.append(Text(f"{result['seconds']['total']:.1f}"))
+            cells.append(Text(f"{result.seconds.total:.1f}"))
         table.add_row(*cells, Text(folder.identity))
     return table
 
@@ -120,28 +118,28 @@ def losses_table(jobs: Sequence[Job], reasons: Mapping[RunFolder, str]) -> Table
         if result is None:
             why = ": ".join(["left no record", *filter(None, [reasons.get(folder)])])
             table.add_row(Text(folder.identity), Text(why), Text(str(folder.log)))
-        elif result["status"] != COMPLETED:
-            why = f"{result['status']}: {result['reason']}"
+        elif result.status != COMPLETED:
+            why = f"{result.status}: {result.reason}"
             table.add_row(Text(folder.identity), Text(why), Text(str(folder.log)))
     return table if table.rows else None
 
 
-def _status(result: Mapping[str, Any]) -> Text:
-    if result["status"] == COMPLETED:
+def _status(result: Result) -> Text:
+    if result.status == COMPLETED:
         return Text(COMPLETED, style="green")
-    return Text(f"{result['status']}: {result['reason']}", style="red")
+    return Text(f"{result.status}: {result.reason}", style="red")
 
 
 def _operations(operations: Mapping[str, float]) -> str:
     return ", ".join(f"{n:,.0f} {name.replace('_', ' ')}" for name, n in operations.items())
 
 
-def signature_line(signature: Mapping[str, Any]) -> Text:
+def signature_line(signature: Signature) -> Text:
     """How many of a mixer's claims about itself hold, and which do not."""
-    line = f"signature: {signature['held']}/{signature['of']} hold"
-    if signature["holds"]:
+    line = f"signature: {signature.held}/{signature.of} hold"
+    if signature.holds:
         return Text(line, style="green")
-    return Text(f"{line}; fails: {', '.join(signature['failing'])}", style="red")
+    return Text(f"{line}; fails: {', '.join(signature.failing)}", style="red")
 
 
 def _split(override: str) -> tuple[str, str]:

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from mixbench.core.errors import SettingError
 from mixbench.core.overrides import flat, is_number
 
 if TYPE_CHECKING:
     from mixbench.config.settings import Settings
     from mixbench.records.folder import RunFolder
+    from mixbench.records.result import Result
 
 
 # Parts of a result that stand in the configuration and the labels, or are of no use elsewhere.
@@ -121,7 +124,7 @@ class Logger:
         """A line of the history: `epoch`, `step`, `train/loss`, `valid/...`, `lr`, `seconds`."""
         raise NotImplementedError
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         """The run's result is on disk, whatever its status; the last that the logger hears."""
         raise NotImplementedError
 
@@ -154,13 +157,13 @@ def numbers(row: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in row.items() if name not in ("epoch", "step")}
 
 
-def final_numbers(result: Mapping[str, Any]) -> dict[str, float]:
+def final_numbers(result: Result) -> dict[str, float]:
     """A result's numbers: metrics as `final/valid/accuracy`, others as `parameters/total`."""
-    metrics = {f"final/{name}": value for name, value in result["metrics"].items()}
+    metrics = {f"final/{name}": value for name, value in result.metrics.items()}
     return {**metrics, **{k: v for k, v in _scalars(result).items() if is_number(v)}}
 
 
-def final_words(result: Mapping[str, Any]) -> dict[str, str]:
+def final_words(result: Result) -> dict[str, str]:
     """What a result says in words: `status`, `reason`, `metric`, `signature/failing`, ..."""
     return {
         name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -169,12 +172,13 @@ def final_words(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _scalars(result: Mapping[str, Any]) -> dict[str, Any]:
-    told = {key: value for key, value in result.items() if key not in _EXCLUDED_FIELDS}
-    if told.get("signature") is not None:
+def _scalars(result: Result) -> dict[str, Any]:
+    plain = msgspec.to_builtins(result)
+    told = {key: value for key, value in plain.items() if key not in _EXCLUDED_FIELDS}
+    if result.signature is not None:
         told["signature"] = {k: v for k, v in told["signature"].items() if k != "checks"}
-    if told.get("analysis") is not None:
-        told["analysis"] = told["analysis"]["values"]
+    if result.analysis is not None:
+        told["analysis"] = result.analysis.values
     return _stated(flat(told, "/"))
 
 

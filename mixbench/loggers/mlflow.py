@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from mixbench.core.errors import positive
 from mixbench.loggers.base import LoggedRun, Logger, Unfinished, final_numbers, final_words, numbers
-from mixbench.records.result import COMPLETED
+from mixbench.records.result import COMPLETED, Result
 
 # What MLflow takes at once.
 _MOST_PARAMS = 100
@@ -77,9 +77,9 @@ class Mlflow(Logger):
     def epoch(self, row: Mapping[str, float]) -> None:
         self._log({"epoch": row["epoch"], **numbers(row)}, int(row["step"]), {})
 
-    def finished(self, result: Mapping[str, Any]) -> None:
-        self._log(final_numbers(result), int(result.get("steps", 0)), final_words(result))
-        status = "FINISHED" if result["status"] == COMPLETED else "FAILED"
+    def finished(self, result: Result) -> None:
+        self._log(final_numbers(result), result.steps or 0, final_words(result))
+        status = "FINISHED" if result.status == COMPLETED else "FAILED"
         with self._lock:
             self._client.set_terminated(self._id, status)
         self._unfinished.remove()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mixbench.loggers.base import LoggedRun, Logger, final_numbers, final_words, numbers
+from mixbench.records.result import Result
 
 
 class Tensorboard(Logger):
@@ -43,11 +44,11 @@ class Tensorboard(Logger):
             self._writer.add_scalar(name, value, int(row["step"]))
         self._writer.flush()
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         self._writer.add_text("result", _block(final_words(result)))
         known = {
             key: value if isinstance(value, (bool, int, float)) else str(value)
-            for key, value in {**self._config, "status": result["status"]}.items()
+            for key, value in {**self._config, "status": result.status}.items()
         }
         self._writer.add_hparams(known, final_numbers(result), run_name=".")
         self._writer.close()

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 from mixbench.loggers.base import LoggedRun, Logger, Unfinished, final_numbers, final_words, numbers
+from mixbench.records.result import Result
 
 # With these set, Trackio sends elsewhere.
 _REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
@@ -58,10 +58,10 @@ class Trackio(Logger):
         with self._set_apart():
             self._run.log({"epoch": row["epoch"], **numbers(row)}, step=int(row["step"]))
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         final = {**final_numbers(result), **final_words(result)}
         with self._set_apart():
-            self._run.log(final, step=int(result.get("steps", 0)))
+            self._run.log(final, step=result.steps or 0)
         self.interrupted()
         self._unfinished.remove()
 

@@ -7,11 +7,11 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mixbench.core.errors import positive
 from mixbench.loggers.base import LoggedRun, Logger, Unfinished, final_numbers, final_words, numbers
-from mixbench.records.result import COMPLETED
+from mixbench.records.result import COMPLETED, Result
 
 
 class Wandb(Logger):
@@ -94,9 +94,9 @@ class Wandb(Logger):
         told = {"epoch": row["epoch"], **numbers(row)}
         self._run.log(told, step=int(row["step"]), commit=True)
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         self._run.summary.update({**final_numbers(result), **final_words(result)})
-        self._run.finish(exit_code=0 if result["status"] == COMPLETED else 1)
+        self._run.finish(exit_code=0 if result.status == COMPLETED else 1)
         self._unfinished.remove()
 
     def interrupted(self) -> None:

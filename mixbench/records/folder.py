@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,14 +16,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from filelock import FileLock, Timeout
 
-from mixbench.core.files import bounded_text, make_folder, strict_json, write_bytes
-from mixbench.records.result import FAILED, is_result
+from mixbench.core.files import bounded_text, make_folder, strict_json, write_bytes, write_json
+from mixbench.records.result import FAILED, Result, as_result
+
+# The key of a result's own digest, over all the others: whatever was overwritten shows.
+_DIGEST = "sha256"
+
 
 # A sweep of thousands of runs looks at all results several times: each is read again only when its
 # file has changed.
-_read_before: dict[Path, tuple[tuple[int, ...], Mapping[str, Any] | None]] = {}
+_read_before: dict[Path, tuple[tuple[int, ...], Result | None]] = {}
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class RunFolder:
     def lock(self) -> Path:
         return self.path / ".lock"
 
-    def read_result(self) -> Mapping[str, Any] | None:
+    def read_result(self) -> Result | None:
         """The result, or None where the run has none, or one that cannot be read as a result."""
         try:
             status = self.result.stat()
@@ -69,11 +75,20 @@ class RunFolder:
             known = _read_before[self.result] = (stamp, _read_result(self.result))
         return known[1]
 
-    def verified_result(self) -> Mapping[str, Any] | None:
+    def write_result(self, result: Result) -> None:
+        """Write the result in one piece, with a digest of its content.
+
+        Raises:
+            CannotWrite: The disk is full, or read-only.
+        """
+        content = msgspec.to_builtins(result)
+        write_json(self.result, {**content, _DIGEST: _digest(content)})
+
+    def verified_result(self) -> Result | None:
         """The result, or None where there is none that can be trusted, see `verify`."""
         return self.verify()[0]
 
-    def verify(self) -> tuple[Mapping[str, Any] | None, list[tuple[Path, str]]]:
+    def verify(self) -> tuple[Result | None, list[tuple[Path, str]]]:
         """The result if it can be trusted, else the files that cannot, and why.
 
         They may be cut short, overwritten, or of another run.
@@ -83,10 +98,9 @@ class RunFolder:
         result = self.read_result()
         if result is None:
             return None, [(self.result, "it cannot be read as a result")]
-        if result.get("identity", self.identity) != self.identity:
-            return None, [(self.result, f"it is that of the run {result['identity']}")]
-        expected = result.get("history_sha256")
-        if expected is None or expected == self.history_digest():
+        if result.identity not in (None, self.identity):
+            return None, [(self.result, f"it is that of the run {result.identity}")]
+        if result.history_sha256 in (None, self.history_digest()):
             return result, []
         why = "it is not the one that the result was written with"
         return None, [(self.result, "its history.csv has changed"), (self.history, why)]
@@ -141,19 +155,24 @@ class RunFolder:
         make_folder(self.path)
 
 
-def _read_result(path: Path) -> Mapping[str, Any] | None:
+def _read_result(path: Path) -> Result | None:
     try:
-        result = strict_json(bounded_text(path))
+        content = strict_json(bounded_text(path))
+        written = content.pop(_DIGEST, None) if isinstance(content, dict) else None
+        if written not in (None, _digest(content)):
+            return None
+        return as_result(content)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
-    return result if is_result(result) else None
 
 
-def needs_rerun(result: Mapping[str, Any] | None, rerun: str) -> bool:
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def needs_rerun(result: Result | None, rerun: str) -> bool:
     """Whether a setting of `rerun` asks to run again what has this result."""
-    return rerun == "all" or (
-        rerun == "failed" and result is not None and result["status"] == FAILED
-    )
+    return rerun == "all" or (rerun == "failed" and result is not None and result.status == FAILED)
 
 
 def relative_record(folder: RunFolder) -> str:

@@ -6,9 +6,9 @@ Never imports torch or matplotlib.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
+from mixbench.compare.content import StudyReport, TaskReport
 from mixbench.core.overrides import is_number
 from mixbench.report.marks import Panel, Plot, is_shown
 from mixbench.report.panels import (
@@ -23,14 +23,12 @@ from mixbench.report.panels import (
 )
 
 
-def study_plots(study: Mapping[str, Any]) -> list[Plot]:
-    """All plots of a study, from `comparison.compare`, that have something to show."""
-    tasks = [task for task in study["tasks"] if task["metric"] is not None]
-    arms = tuple(dict.fromkeys(arm["name"] for task in tasks for arm in task["arms"]))
-    bounds = dict.fromkeys(
-        task["analysis"]["bound_note"] for task in tasks if task["analysis"] is not None
-    )
-    kinds: list[tuple[str, str, str, Callable[[Mapping[str, Any]], Panel]]] = [
+def study_plots(study: StudyReport) -> list[Plot]:
+    """All plots of a study, that have something to show."""
+    tasks = [task for task in study.tasks if task.metric is not None]
+    arms = tuple(dict.fromkeys(arm.name for task in tasks for arm in task.arms))
+    bounds = dict.fromkeys(task.analysis.bound_note for task in tasks if task.analysis is not None)
+    kinds: list[tuple[str, str, str, Callable[[TaskReport], Panel]]] = [
         (
             "paired",
             "paired differences per seed, positive is better",
@@ -105,32 +103,32 @@ def study_plots(study: Mapping[str, Any]) -> list[Plot]:
     return plots
 
 
-def _diagnosed(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+def _diagnosed(tasks: Iterable[TaskReport]) -> list[str]:
     """What mixers tell about themselves, by name."""
-    runs = [run for task in tasks for arm in task["arms"] for run in arm["evaluation"]]
-    return list(dict.fromkeys(name for run in runs for name in run["diagnostics"]))
+    runs = [run for task in tasks for arm in task.arms for run in arm.evaluation]
+    return list(dict.fromkeys(name for run in runs for name in run.diagnostics))
 
 
-def _tuned(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+def _tuned(tasks: Iterable[TaskReport]) -> list[str]:
     """Settings of which some arm tried several numbers; the rate comes first."""
     keys = {
         key
         for task in tasks
-        for arm in task["arms"]
-        for trial in arm["trials"]
-        for key, value in trial["values"].items()
+        for arm in task.arms
+        for trial in arm.trials
+        for key, value in trial.values.items()
         if is_number(value)
     }
     return sorted(keys, key=lambda key: (key != "lr", key))
 
 
-def _numeric_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+def _numeric_keys(tasks: Sequence[TaskReport]) -> list[str]:
     """Dataset knobs with numbers that differ between tasks of one metric."""
-    if len({(task["metric"], task["dataset"]["_target_"]) for task in tasks}) != 1:
+    if len({(task.metric, task.dataset["_target_"]) for task in tasks}) != 1:
         return []
     keys = []
-    for key in tasks[0]["dataset"]:
-        values = [task["dataset"].get(key) for task in tasks]
+    for key in tasks[0].dataset:
+        values = [task.dataset.get(key) for task in tasks]
         if all(map(is_number, values)) and len(set(values)) == len(values) > 1:
             keys.append(key)
     return keys

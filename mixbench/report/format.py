@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mixbench.compare.content import EvaluationRun, Summary
 from mixbench.core.numbers import number, quantity
 from mixbench.core.overrides import as_override
 
@@ -42,10 +43,10 @@ def observed(value: Any) -> str:
     return str(value)
 
 
-def score_text(run: Mapping[str, Any] | None) -> str:
+def score_text(run: EvaluationRun | None) -> str:
     if run is None:
         return "missing"
-    return run["status"] if run["test"] is None else number(run["test"])
+    return run.status if run.test is None else number(run.test)
 
 
 def values_text(values: Mapping[str, Any] | None) -> str:
@@ -77,9 +78,9 @@ def by_kind(operations: Mapping[str, float] | None) -> str:
     return ", ".join(f"{n:,.0f} {name.replace('_', ' ')}" for name, n in kinds if n)
 
 
-def mean_text(summary: Mapping[str, Any], shown: Any = number) -> str:
-    if summary["mean"] is None:
+def mean_text(summary: Summary, shown: Any = number) -> str:
+    if summary.mean is None:
         return "-"
-    low, high = summary["interval"]
+    low, high = summary.interval
     ends = "" if low is None else f" [{shown(low)}, {shown(high)}]"
-    return f"{shown(summary['mean'])}{ends}"
+    return f"{shown(summary.mean)}{ends}"

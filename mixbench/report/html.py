@@ -7,17 +7,20 @@ wrote, which escapes by itself.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mixbench import __version__
+from mixbench.compare.content import StudyReport, TaskReport
+from mixbench.compare.verdicts import warnings
 from mixbench.report.canvas import MARKERS, NAMED, style
 from mixbench.report.detail_tables import (
     configuration_tables,
@@ -40,7 +43,6 @@ from mixbench.report.tables import (
     scores_table,
     trials_table,
 )
-from mixbench.report.verdicts import mechanism_sentence, outcome_sentence, warnings
 
 _FOLDER = Path(__file__).parent
 
@@ -58,17 +60,6 @@ _SHAPES = {
     "X": "M3 1l2 2 2-2 2 2-2 2 2 2-2 2-2-2-2 2-2-2 2-2-2-2z",
 }
 """Matplotlib's markers in a square of 10."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A verdict's words; `outcome` and `mechanism` choose how it looks."""
-
-    summary: str
-    detail: str
-    outcome: str
-    mechanism: str
-    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -94,13 +85,13 @@ class Drawing:
 
 
 def page(
-    studies: Sequence[Mapping[str, Any]],
+    studies: Sequence[StudyReport],
     plots: Sequence[Sequence[Plot]],
     names: Sequence[str],
     command: str,
     plot_files: bool,
 ) -> str:
-    """Studies as `comparison.compare` gives them, as HTML.
+    """Studies as HTML.
 
     Args:
         studies: The studies.
@@ -120,8 +111,8 @@ def page(
         css=Markup((_FOLDER / "page.css").read_text()),
         studies=[
             {
-                **study,
-                "shown_verdicts": _verdicts(study),
+                **msgspec.structs.asdict(study),
+                "shown_verdicts": [verdict for task in study.tasks for verdict in task.verdicts],
                 "warnings": warnings(study),
                 "drawings": _drawings(drawn, f"s{i}", name),
                 "retries": _retries(study),
@@ -163,9 +154,9 @@ _TABLES = {
 }
 
 
-def _shown(task: Mapping[str, Any], section: str) -> list[TextTable]:
+def _shown(task: TaskReport, section: str) -> list[TextTable]:
     """A task's tables for a section; one without a result has its gaps only."""
-    if task["metric"] is None and section != "failures":
+    if task.metric is None and section != "failures":
         return []
     return [table for table in (make(task) for make in _TABLES[section]) if table.rows]
 
@@ -178,47 +169,21 @@ def _numeric(table: TextTable) -> list[bool]:
     ]
 
 
-def _verdicts(study: Mapping[str, Any]) -> list[Verdict]:
-    found = []
-    for task in study["tasks"]:
-        arms = {arm["name"]: arm for arm in task["arms"]}
-        for verdict in task["verdicts"]:
-            (comparison,) = [
-                each
-                for each in task["comparisons"]
-                if (each["idea"], each["baseline"]) == (verdict["idea"], verdict["baseline"])
-            ]
-            found.append(
-                Verdict(
-                    verdict["summary"],
-                    verdict["detail"],
-                    verdict["outcome"],
-                    verdict["mechanism"],
-                    (
-                        outcome_sentence(task, comparison),
-                        mechanism_sentence(arms[verdict["idea"]]),
-                    ),
-                )
-            )
-    return found
-
-
-def _retries(study: Mapping[str, Any]) -> list[str]:
+def _retries(study: StudyReport) -> list[str]:
     """Commands that make what is missing."""
     commands = [
-        command
-        for task in study["tasks"]
-        for each in task["comparisons"]
-        for command in each["commands"]
+        command for task in study.tasks for each in task.comparisons for command in each.commands
     ]
     lost = any(
-        run["status"] in ("failed", "missing")
-        for task in study["tasks"]
-        for each in (*task["arms"], *task["ablations"])
-        for run in each["lost"]
+        run.status in ("failed", "missing")
+        for task in study.tasks
+        for runs in itertools.chain(
+            (arm.lost for arm in task.arms), (each.lost for each in task.ablations)
+        )
+        for run in runs
     )
-    if lost and study["planned"]:
-        commands.append(f"{study['command']} rerun=failed")
+    if lost and study.planned:
+        commands.append(f"{study.command} rerun=failed")
     return list(dict.fromkeys(commands))
 
 

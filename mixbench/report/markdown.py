@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from mixbench.compare.content import StudyReport
 from mixbench.report.format import TextTable
 from mixbench.report.tables import task_tables
 
 
-def markdown(
-    studies: Sequence[Mapping[str, Any]], plots: Sequence[Sequence[tuple[str, str]]]
-) -> str:
-    """Studies as `comparison.compare` gives them, verdicts first.
+def markdown(studies: Sequence[StudyReport], plots: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """Studies, verdicts first.
 
     Args:
         studies: The studies.
@@ -22,20 +20,20 @@ def markdown(
     """
     lines = []
     for study, drawn in zip(studies, plots or [()] * len(studies), strict=True):
-        lines += [f"# {escape(study['title'] or study['name'])}", ""]
-        lines += [f"> {escape(note)}\n" for note in study["notes"]]
-        if study["stage"] != "finished":
-            lines += [f"> unfinished: stopped in the stage {study['stage']}", ""]
-        for task in study["tasks"]:
-            lines += [f"**{escape(v['headline'])}**\n" for v in task.get("verdicts", [])]
-        if study["published"] is not None:
-            source = f" ({escape(study['source'])})" if study["source"] else ""
-            lines += [f"Published: {escape(study['published'])}{source}.", ""]
-        if study["command"]:
-            lines += ["    " + " ".join(study["command"].split()), ""]
+        lines += [f"# {escape(study.title or study.name)}", ""]
+        lines += [f"> {escape(note)}\n" for note in study.notes]
+        if study.stage != "finished":
+            lines += [f"> unfinished: stopped in the stage {study.stage}", ""]
+        for task in study.tasks:
+            lines += [f"**{escape(v.headline)}**\n" for v in task.verdicts]
+        if study.published is not None:
+            source = f" ({escape(study.source)})" if study.source else ""
+            lines += [f"Published: {escape(study.published)}{source}.", ""]
+        if study.command:
+            lines += ["    " + " ".join(study.command.split()), ""]
         lines += [_environment(study), ""]
-        for task in study["tasks"]:
-            lines += [f"## {escape(task['name'])}", ""]
+        for task in study.tasks:
+            lines += [f"## {escape(task.name)}", ""]
             for table in task_tables(task):
                 lines += table_lines(table)
         if drawn:
@@ -52,9 +50,9 @@ def escape(text: str) -> str:
     return " ".join(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())
 
 
-def _environment(study: Mapping[str, Any]) -> str:
-    found = study["environment"]
-    parts = [f"{count} {status} runs" for status, count in found["runs"].items()]
+def _environment(study: StudyReport) -> str:
+    found = study.environment
+    parts = [f"{count} {status} runs" for status, count in found.runs.items()]
     for key, name in (
         ("system", "on"),
         ("cpus", "CPUs"),
@@ -68,14 +66,12 @@ def _environment(study: Mapping[str, Any]) -> str:
         ("mixbench", "mixbench"),
         ("code_version", "code"),
     ):
-        if found.get(key):
-            parts.append(f"{name} {' and '.join(found[key])}")
-    if found["first_started"]:
-        parts.append(f"started {found['first_started']} to {found['last_started']}")
-    if study["wall_seconds"] is not None:
-        parts.append(
-            f"wall time {study['wall_seconds'] / 60:.1f} minutes, for {study['launched']} runs"
-        )
+        if found.found.get(key):
+            parts.append(f"{name} {' and '.join(found.found[key])}")
+    if found.first_started:
+        parts.append(f"started {found.first_started} to {found.last_started}")
+    if study.wall_seconds is not None:
+        parts.append(f"wall time {study.wall_seconds / 60:.1f} minutes, for {study.launched} runs")
     return escape("; ".join(parts)) + "."
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from mixbench.compare.content import StudyReport
 from mixbench.report.format import TextTable
 from mixbench.report.tables import task_tables
 
@@ -23,11 +23,11 @@ _STYLES = {
 }
 
 
-def print_report(console: Console, studies: Sequence[Mapping[str, Any]]) -> None:
-    """Print studies as `comparison.compare` gives them, verdicts first."""
+def print_report(console: Console, studies: Sequence[StudyReport]) -> None:
+    """Print studies, verdicts first."""
     for study in studies:
         console.print(_verdicts(study))
-        for task in study["tasks"]:
+        for task in study.tasks:
             for table in task_tables(task):
                 console.print(text_table(table))
                 if table.note:
@@ -35,22 +35,22 @@ def print_report(console: Console, studies: Sequence[Mapping[str, Any]]) -> None
                 console.print()
 
 
-def _verdicts(study: Mapping[str, Any]) -> Panel:
+def _verdicts(study: StudyReport) -> Panel:
     text = Text()
-    for note in study["notes"]:
+    for note in study.notes:
         text.append(f"note: {note}\n", style="yellow")
-    if study["stage"] != "finished":
-        text.append(f"unfinished: stopped in the stage {study['stage']}\n", style="red")
-    for task in study["tasks"]:
-        for verdict in task.get("verdicts", []):
-            text.append(verdict["headline"] + "\n", style=_STYLES[verdict["outcome"]])
-    if study["published"] is not None:
-        source = f" ({study['source']})" if study["source"] else ""
-        text.append(f"published: {study['published']}{source}\n")
+    if study.stage != "finished":
+        text.append(f"unfinished: stopped in the stage {study.stage}\n", style="red")
+    for task in study.tasks:
+        for verdict in task.verdicts:
+            text.append(verdict.headline + "\n", style=_STYLES[verdict.outcome])
+    if study.published is not None:
+        source = f" ({study.source})" if study.source else ""
+        text.append(f"published: {study.published}{source}\n")
     if not text:
         text.append("no comparison: fewer than two arms\n")
     text.rstrip()
-    return Panel(text, title=Text(study["title"] or study["name"]), title_align="left")
+    return Panel(text, title=Text(study.title or study.name), title_align="left")
 
 
 def text_table(content: TextTable) -> Table:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from mixbench.compare.collect import collect
 from mixbench.compare.compare import compare
+from mixbench.compare.content import StudyReport
 from mixbench.core.errors import SettingError
 from mixbench.core.files import make_folder, write_bytes, write_json
 from mixbench.report.figures import study_plots
@@ -28,7 +29,7 @@ def write_report(
     formats: Sequence[str] = FORMATS,
     baseline: str | None = None,
     idea: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[StudyReport]:
     """Collect, compare, show and write.
 
     Args:
@@ -46,7 +47,7 @@ def write_report(
         SettingError: Nothing to report, or `out` cannot be written.
     """
     studies = [compare(study) for study in collect(paths, baseline, idea)]
-    if not any(study["tasks"] for study in studies):
+    if not any(study.tasks for study in studies):
         raise SettingError(
             "report", expected="at least one run with a result", got="unfinished runs only"
         )
@@ -70,7 +71,7 @@ def write_report(
             drawn = draw_plots(plots, out / "plots", name)
             files.append([(what, f"plots/{file}") for what, file in drawn])
     if "json" in formats:
-        write_json(out / "report.json", {"studies": studies})
+        write_json(out / "report.json", {"studies": msgspec.to_builtins(studies)})
     if "md" in formats:
         write_bytes(out / "report.md", markdown(studies, files).encode())
     if "html" in formats:
@@ -84,9 +85,9 @@ def write_report(
     return studies
 
 
-def _names(studies: Sequence[dict[str, Any]]) -> list[str]:
+def _names(studies: Sequence[StudyReport]) -> list[str]:
     """What each study's plots are called by: the same sweep may be there with other settings."""
-    names = [study["name"] for study in studies]
+    names = [study.name for study in studies]
     return [
         f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names)
     ]

@@ -16,7 +16,7 @@ import torch
 
 from mixbench.config.settings import Settings
 from mixbench.core.errors import CannotWrite, RunsFailed
-from mixbench.core.files import make_folder, write_bytes, write_json
+from mixbench.core.files import make_folder, write_bytes
 from mixbench.core.interruption import StopSignalPoller, defer_signals
 from mixbench.core.memory import keep_freed_memory
 from mixbench.datasets.base import SPLITS, Dataset, SplitName, overlap
@@ -24,7 +24,7 @@ from mixbench.datasets.cache import generated
 from mixbench.loggers.dispatch import LoggerDispatch, attach_loggers
 from mixbench.records.folder import RunFolder, needs_rerun
 from mixbench.records.identity import files_read, folder_of, shared_code_version
-from mixbench.records.result import COMPLETED, DIVERGED, FAILED
+from mixbench.records.result import COMPLETED, DIVERGED, FAILED, Result, as_result
 from mixbench.runs.build import Experiment
 from mixbench.runs.environment import machine, steering_variables, versions
 from mixbench.runs.lock import locked, logging_to
@@ -43,7 +43,7 @@ _EXAMINED_ROWS = 32
 class Outcome:
     """A run's result and where its record lies; `reused` if the record was there before."""
 
-    result: Mapping[str, Any]
+    result: Result
     folder: RunFolder
     reused: bool
 
@@ -123,12 +123,12 @@ def _run(
     recorder: Recorder,
     callbacks: list[Callback],
     loggers: LoggerDispatch,
-) -> dict[str, Any]:
+) -> Result:
     settings = experiment.settings
     torch.set_num_threads(settings.threads)
     keep_freed_memory()
     started = datetime.now(timezone.utc)
-    result: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "status": FAILED,
         "reason": None,
         "identity": folder.identity,
@@ -149,25 +149,26 @@ def _run(
     }
     clock = time.perf_counter()
     try:
-        result |= experiment.costs()
-        result |= _train(experiment, recorder, [*callbacks, loggers])
-        result["analysis"] = _analysis(experiment.dataset, result) if settings.test else None
+        parts |= experiment.costs()
+        parts |= _train(experiment, recorder, [*callbacks, loggers])
+        parts["analysis"] = _analysis(experiment.dataset, parts) if settings.test else None
     except (CorruptCheckpoint, CannotWrite, RunsFailed):
         raise
     except Diverged as error:
         log.warning("diverged at %s", error)
-        result |= {"status": DIVERGED, "reason": str(error)}
+        parts |= {"status": DIVERGED, "reason": str(error)}
     except Exception as error:
         log.error("failed:\n%s", traceback.format_exc())
-        result["reason"] = f"{type(error).__name__}: {error}"
+        parts["reason"] = f"{type(error).__name__}: {error}"
         raise
     finally:
         # An interruption leaves no result, so that the same command goes on from the checkpoint.
-        if result["status"] != FAILED or result["reason"] is not None:
+        if parts["status"] != FAILED or parts["reason"] is not None:
             total = time.perf_counter() - clock - loggers.seconds
-            result["seconds"] = {"total": total, **result.get("seconds", {})}
-            write_json(folder.result, result)
-            log.info("%s, record in %s", result["status"], folder.path)
+            parts["seconds"] = {"total": total, **parts.get("seconds", {})}
+            result = as_result(parts)  # what is written can be read
+            folder.write_result(result)
+            log.info("%s, record in %s", result.status, folder.path)
     return result
 
 
@@ -236,12 +237,12 @@ def _probes(experiment: Experiment, trainer: Trainer) -> dict[str, dict[str, flo
     return found
 
 
-def _analysis(dataset: Dataset, result: Mapping[str, Any]) -> dict[str, Any] | None:
+def _analysis(dataset: Dataset, parts: Mapping[str, Any]) -> dict[str, Any] | None:
     """What only the task can say of the trained model."""
-    held = result["measured_state_size"]
-    held = result["state_size"] if held is None else held
+    held = parts["measured_state_size"]
+    held = parts["state_size"] if held is None else held
     try:
-        found = dataset.analyse(_within("test", result["metrics"]), held)
+        found = dataset.analyse(_within("test", parts["metrics"]), held)
     except Exception:  # the trained run's result must not be lost for it
         log.warning("the task's analysis failed:\n%s", traceback.format_exc())
         return None

@@ -279,7 +279,7 @@ class ComparisonSweeper(CheckedSweeper):
     def _raise_for_lost(self) -> None:
         """Diverged runs are results, and the report tells of them; others leave a gap."""
         results = [folder.read_result() for _, folder in self.planned]
-        states = [MISSING if result is None else result["status"] for result in results]
+        states = [MISSING if result is None else result.status for result in results]
         lost = [state for state in states if state in (FAILED, MISSING)]
         if lost:
             table = losses_table(

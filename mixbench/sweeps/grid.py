@@ -75,7 +75,7 @@ class GridSweeper(CheckedSweeper):
             {
                 "overrides": list(overrides),
                 "record": relative_record(folder),
-                "status": result["status"] if result is not None else None,
+                "status": result.status if result is not None else None,
             }
             for overrides, result, folder in finished
         ]

@@ -7,11 +7,14 @@ from importlib.util import find_spec
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from omegaconf import OmegaConf
 
 from mixbench.cli import run
 from mixbench.core.errors import SettingError
+from mixbench.records.folder import RunFolder
 from tests.conftest import TINY, run_command
+from tests.support.records import fabricate
 
 
 @pytest.mark.parametrize(
@@ -32,14 +35,13 @@ def test_the_wrong_direction_is_refused(settings, dataset, direction, wanted):
 
 
 @pytest.mark.parametrize(("higher", "worst"), [(True, -math.inf), (False, math.inf)])
-def test_a_diverged_run_scores_worst(capfd, higher, worst):
-    result = {
-        "status": "diverged", "reason": "step 3", "higher_is_better": higher, "metric": "accuracy"
-    }  # fmt: skip
-    assert run.report_to_optimizer(result, ["lr=1e6"]) == worst
+def test_a_diverged_run_scores_worst(tmp_path, capfd, higher, worst):
+    lost = RunFolder.at(fabricate(tmp_path, status="diverged")).read_result()
+    lost = replace(lost, higher_is_better=higher, reason="step 3")
+    assert run.report_to_optimizer(lost, ["lr=1e6"]) == worst
     assert capfd.readouterr().out == "lr=1e6  diverged: step 3\n"
-    done = {**result, "status": "completed", "metrics": {"valid/accuracy": 0.25}}
-    assert run.report_to_optimizer(done, ["lr=1"]) == 0.25
+    done = RunFolder.at(fabricate(tmp_path, seed=1, valid=0.25)).read_result()
+    assert run.report_to_optimizer(replace(done, higher_is_better=higher), ["lr=1"]) == 0.25
 
 
 def test_a_search_ends_with_the_best_and_goes_on_after_a_diverged_run(tmp_path, monkeypatch):

@@ -31,14 +31,14 @@ def test_every_mixer_trains_a_step_on_every_dataset(settings, mixer, dataset):
     choice = f"dataset={dataset}" if dataset in names("dataset") else f"dataset/preset={dataset}"
     small = ("batch_size=2", "dataset.num_train=2", "dataset.num_valid=1", "dataset.num_test=1")
     outcome = run(settings(f"mixer={mixer}", choice, *small, "steps=1", "epochs=null"), [])
-    assert outcome.result["status"] == "completed"
-    assert outcome.result["steps"] == 1
+    assert outcome.result.status == "completed"
+    assert outcome.result.steps == 1
 
 
 @pytest.mark.parametrize("name", names("optimizer"))
 def test_every_optimizer_trains_a_step(settings, name):
     outcome = run(settings(f"optimizer={name}", "steps=1", "epochs=null"), [])
-    assert outcome.result["status"] == "completed"
+    assert outcome.result.status == "completed"
 
 
 def test_every_model_is_some_datasets_choice(settings):

@@ -130,5 +130,5 @@ def test_every_mixer_beats_persistence_on_a_short_run(settings):
             "model.d_model=32",
         )  # fmt: skip
         result = run(chosen, []).result
-        assert result["metrics"]["test/mse"] < 0.7 * result["trivial_baseline"]["mse"], mixer
-        assert result["signature"]["holds"], mixer
+        assert result.metrics["test/mse"] < 0.7 * result.trivial_baseline["mse"], mixer
+        assert result.signature.holds, mixer

@@ -132,9 +132,9 @@ def test_the_log_looks_at_every_epoch_and_layer_and_leaves_the_run_alone(setting
     log = OverlapLogger()
     watched = run(settings(*arguments), [log]).result
     assert [(row.step, row.layer) for row in log.rows] == [(4, 1), (4, 2), (8, 1), (8, 2)]
-    assert log.rows[-1].accuracy == watched["metrics"]["valid/accuracy"]
+    assert log.rows[-1].accuracy == watched.metrics["valid/accuracy"]
     alone = run(settings(*arguments, "rerun=all"), []).result
-    assert alone["metrics"] == watched["metrics"]
+    assert alone.metrics == watched.metrics
 
 
 @pytest.fixture

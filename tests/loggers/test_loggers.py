@@ -60,7 +60,7 @@ def test_a_logger_hears_of_a_run_from_start_to_end(settings, heard):
     assert methods(heard) == ["started", "epoch", "epoch", "epoch", "finished"]
     about, *rows, result = [told for _, _, told in heard]
     assert about.folder == outcome.folder
-    assert about.identity == outcome.result["identity"]
+    assert about.identity == outcome.result.identity
     assert about.name == outcome.folder.path.name
     assert about.labels()["seed"] == 3
     config = about.config()
@@ -68,7 +68,7 @@ def test_a_logger_hears_of_a_run_from_start_to_end(settings, heard):
     assert config["output_dir"] == chosen.output_dir
     assert not [key for key in config if key.startswith("logger")]
     assert rows == read_history(outcome.folder.history)
-    assert result == json.loads(outcome.folder.result.read_text())
+    assert result == outcome.result
 
 
 def test_several_loggers_hear_the_same(settings, heard):
@@ -82,13 +82,13 @@ def test_several_loggers_hear_the_same(settings, heard):
 def test_a_result_is_told_as_numbers_and_words(settings):
     result = run(settings("mixer=lattice"), []).result
     numbers, words = final_numbers(result), final_words(result)
-    assert numbers["final/valid/accuracy"] == result["metrics"]["valid/accuracy"]
-    assert numbers["final/test/accuracy"] == result["metrics"]["test/accuracy"]
+    assert numbers["final/valid/accuracy"] == result.metrics["valid/accuracy"]
+    assert numbers["final/test/accuracy"] == result.metrics["test/accuracy"]
     assert numbers["trivial_baseline/accuracy"] == 1 / 32
-    assert numbers["parameters/total"] == result["parameters"]["total"]
-    assert numbers["diagnostics/max_cells"] == result["diagnostics"]["max_cells"]
-    assert numbers["analysis/recalled bits"] == result["analysis"]["values"]["recalled bits"]
-    assert numbers["seconds/train"] == result["seconds"]["train"]
+    assert numbers["parameters/total"] == result.parameters.total
+    assert numbers["diagnostics/max_cells"] == result.diagnostics["max_cells"]
+    assert numbers["analysis/recalled bits"] == result.analysis.values["recalled bits"]
+    assert numbers["seconds/train"] == result.seconds.train
     assert (numbers["signature/held"], numbers["signature/of"]) == (4, 4)
     assert {"state_size", "margin", "operations/per_token/multiplies"} <= set(numbers)
     assert (words["status"], words["metric"]) == ("completed", "accuracy")
@@ -113,13 +113,13 @@ def test_diverged_and_failed_runs_are_told(settings, heard):
 
     run(settings(*fake(), "lr=1e15", "schedule=constant"), [])
     assert methods(heard) == ["started", "finished"]
-    assert heard[-1][2]["status"] == "diverged"
+    assert heard[-1][2].status == "diverged"
     assert final_words(heard[-1][2])["reason"].startswith("step 2: ")
     heard.clear()
     with pytest.raises(ZeroDivisionError):
         run(settings(*fake()), [Listener(2, fail)])
     assert methods(heard)[-1] == "finished"
-    assert heard[-1][2]["reason"] == "ZeroDivisionError: on purpose"
+    assert heard[-1][2].reason == "ZeroDivisionError: on purpose"
 
 
 @pytest.mark.parametrize(("held", "steps"), [(0, [4, 8, 12]), (4, [8, 12]), (12, [])])
@@ -208,7 +208,7 @@ def test_what_loggers_take_is_no_part_of_a_runs_seconds(settings, monkeypatch, h
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + ahead[0])
     result = run(settings(*fake()), []).result
     assert ahead == [3 * 86400]
-    assert 0 < result["seconds"]["total"] < 86400
+    assert 0 < result.seconds.total < 86400
 
 
 @pytest.mark.parametrize("error", ["OSError", "SystemExit"])

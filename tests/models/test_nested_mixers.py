@@ -43,24 +43,22 @@ def test_a_nested_mixer_counts_once(settings, outer):
     chosen = settings("mixer=custom", f"mixer._target_={__name__}.{outer.__name__}", "epochs=1")
     result = run(chosen, []).result
     layer = outer(d_model=16, causal=True)
-    assert result["status"] == "completed"
-    assert result["parameters"]["mixer"] == 2 * sum(p.numel() for p in layer.parameters())
-    assert result["state_size"] == 2 * layer.state_size(32)
-    assert [c["name"] for c in result["signature"]["checks"]] == [
-        "claims of the outer one count"
-    ] * 2
-    flops = result["operations"]["measured_flops_per_token"]
+    assert result.status == "completed"
+    assert result.parameters.mixer == 2 * sum(p.numel() for p in layer.parameters())
+    assert result.state_size == 2 * layer.state_size(32)
+    assert [c.name for c in result.signature.checks] == ["claims of the outer one count"] * 2
+    flops = result.operations.measured_flops_per_token
     own = settings("mixer=attention", "epochs=1")
-    plain = run(own, []).result["operations"]["measured_flops_per_token"]
+    plain = run(own, []).result.operations.measured_flops_per_token
     assert flops == plain + 2 * 2 * 16 * 16  # two layers' linear map, two FLOPs a weight
 
 
 def test_a_mixer_that_is_never_called_does_not_cost_the_result(settings, monkeypatch):
     monkeypatch.setattr("mixbench.models.blocks.apply_mixer", lambda mixer, x: mixer.q_proj(x))
     result = run(settings("epochs=1"), []).result
-    assert result["status"] == "completed"
-    assert result["measured_state_size"] is None
-    assert [c["observed"] for c in result["signature"]["checks"]] == [
+    assert result.status == "completed"
+    assert result.measured_state_size is None
+    assert [c.observed for c in result.signature.checks] == [
         "the model does not call its forward"
     ] * 2
 

@@ -239,17 +239,57 @@ def test_a_result_is_read_again_only_when_its_file_has_changed(tmp_path, monkeyp
     for _ in range(3):
         result = folder.read_result()
         assert result is not None
-        assert result["metrics"]["valid/accuracy"] == 0.25
+        assert result.metrics["valid/accuracy"] == 0.25
     assert folder.verified_result() is result
     assert reads == [folder.result]
     changed = folder.result.read_text().replace("0.25", "0.75")  # as long as it was
     folder.result.write_text(changed)
     result = folder.read_result()
     assert result is not None
-    assert result["metrics"]["valid/accuracy"] == 0.75
+    assert result.metrics["valid/accuracy"] == 0.75
     folder.result.write_text(changed[:-20])
     assert folder.read_result() is None
     write_bytes(folder.result, changed.encode())
     assert folder.read_result() == result
     folder.result.unlink()
+    assert folder.read_result() is None
+
+
+@pytest.mark.parametrize("place", range(0, 100, 7))
+def test_whatever_is_overwritten_in_a_result_shows(tmp_path, place):
+    """Also within a text, where the file stays JSON of the right shape."""
+    folder = RunFolder.at(fabricate(tmp_path))
+    result = folder.read_result()
+    folder.write_result(result)
+    assert folder.read_result() == result
+    content = bytearray(folder.result.read_bytes())
+    at = len(content) * place // 100
+    content[at : at + 3] = b"abc"
+    folder.result.write_bytes(content)
+    assert folder.read_result() is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", "0"),
+        ("seed", True),
+        ("margin", None),
+        ("status", "done"),
+        ("metrics", {"valid/accuracy": "0.5", "test/accuracy": 0.5}),
+        ("metrics", {"valid/accuracy": 0.5}),
+        ("names", {"dataset": "mqar"}),
+        ("config", {"dataset": {"_target_": "m.D"}}),
+        ("operations", None),
+        ("parameters", {"total": 3}),
+        ("signature", {"of": 1}),
+        ("analysis", {"title": "t", "values": {}, "bound": {"state_size": [1.0]}}),
+        ("machine", {"system": "Linux", "cpus": "two"}),
+    ],
+)
+def test_what_we_would_not_write_is_no_result(tmp_path, key, value):
+    folder = RunFolder.at(fabricate(tmp_path))
+    assert folder.read_result() is not None
+    content = json.loads(folder.result.read_text())
+    folder.result.write_text(json.dumps({**content, key: value}))
     assert folder.read_result() is None

@@ -14,18 +14,20 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 import pytest
 
 from mixbench.compare.collect import collect
 from mixbench.compare.compare import compare
+from mixbench.compare.content import StudyReport
+from mixbench.compare.verdicts import mechanism_sentence, outcome_sentence, warnings
 from mixbench.datasets.mqar import MQAR
 from mixbench.records.folder import write_history
 from mixbench.report.canvas import COLOURS, MARKERS, style
 from mixbench.report.figures import study_plots
 from mixbench.report.marks import BOUND, COLUMNS, Mark, Panel, Plot, as_csv
 from mixbench.report.plots import panel_svg
-from mixbench.report.verdicts import mechanism_sentence, outcome_sentence, warnings
 from tests.compare.test_collect import planned
 from tests.conftest import run_command
 from tests.support.browser import Browser, find_browser
@@ -158,7 +160,8 @@ def report(outputs):
 
 @pytest.fixture(scope="module")
 def study(report):
-    return json.loads((report / "report.json").read_text())["studies"][0]
+    content = json.loads((report / "report.json").read_text())
+    return msgspec.convert(content["studies"][0], StudyReport)
 
 
 @pytest.fixture(scope="module")
@@ -176,18 +179,18 @@ def test_every_section_is_there_and_the_verdict_comes_first(page, study):
     targets = [link["href"] for link in page.all("a") if link["href"].startswith("#")]
     assert len(targets) == len(SECTIONS)
     texts = [text for _, text in page.texts]
-    verdicts = [v for task in study["tasks"] for v in task["verdicts"]]
+    verdicts = [v for task in study.tasks for v in task.verdicts]
     assert len(verdicts) == 4
     for verdict in verdicts:
-        assert texts.index(verdict["summary"]) < texts.index("Warnings")
-        assert verdict["detail"] in texts
+        assert texts.index(verdict.summary) < texts.index("Warnings")
+        assert verdict.detail in texts
 
 
 def test_the_pages_tables_hold_what_the_terminals_do(page, study):
     rows = page.said("th", "td")
-    (task, _) = study["tasks"]
-    (local,) = [arm for arm in task["arms"] if arm["name"] == "local"]
-    assert f"{local['test']['mean']:.4f} " in " ".join(rows)
+    (task, _) = study.tasks
+    (local,) = [arm for arm in task.arms if arm.name == "local"]
+    assert f"{local.test.mean:.4f} " in " ".join(rows)
     assert {"parameters", "state held", "seconds a run", "p (Holm)", "recalled bits"} <= set(rows)
     assert "rows sum to 1" in rows
     assert "step 3: <b>|the loss|</b> is not finite" in rows  # the failure, with its reason
@@ -247,10 +250,10 @@ def test_the_csvs_numbers_are_the_reports(report, study):
         return read_csv((report / "plots" / f"runs-{slug}.csv").read_text())
 
     differences = {
-        (task["name"], each["idea"], str(pair["seed"])): pair["difference"]
-        for task in study["tasks"]
-        for each in task["comparisons"]
-        for pair in each["pairs"]
+        (task.name, each.idea, str(pair.seed)): pair.difference
+        for task in study.tasks
+        for each in task.comparisons
+        for pair in each.pairs
     }
     found = {
         (row["task"], row["arm"], row["seed"]): float(row["x"])
@@ -258,39 +261,37 @@ def test_the_csvs_numbers_are_the_reports(report, study):
         if row["kind"] == "seed"
     }
     assert found == differences
-    arms = {(t["name"], arm["name"]): arm for t in study["tasks"] for arm in t["arms"]}
+    arms = {(t.name, arm.name): arm for t in study.tasks for arm in t.arms}
     for row in rows("seeds") + rows("by-num-pairs"):
         arm = arms[row["task"], row["arm"]]
-        runs = {str(run["seed"]): run["test"] for run in arm["evaluation"]}
-        assert float(row["y"]) == (
-            arm["test"]["mean"] if row["kind"] == "mean" else runs[row["seed"]]
-        )
+        runs = {str(run.seed): run.test for run in arm.evaluation}
+        assert float(row["y"]) == (arm.test.mean if row["kind"] == "mean" else runs[row["seed"]])
         if row["kind"] == "mean":
-            assert [float(row["low"]), float(row["high"])] == arm["test"]["interval"]
+            assert (float(row["low"]), float(row["high"])) == arm.test.interval
     curves = [(float(row["x"]), float(row["y"])) for row in rows("curves")]
-    histories = [run["history"] for arm in arms.values() for run in arm["evaluation"]]
+    histories = [run.history for arm in arms.values() for run in arm.evaluation]
     assert sorted(curves) == sorted((x, y) for history in histories for x, y in history)
-    first = study["tasks"][0]["name"]
+    first = study.tasks[0].name
     budget = [float(row["y"]) for row in rows("budget") if row["task"] == first]
     assert len(budget) == 2
-    assert budget == arms[first, "attention"]["budget"]
+    assert budget == arms[first, "attention"].budget
 
 
 def test_the_state_plot_has_the_information_bound(report, study):
-    task = study["tasks"][0]
+    task = study.tasks[0]
     bits = np.log2(32 * 31 * 30 * 29)
-    assert f"4 pairs with 32 values take at least {bits:.1f} bits" in task["analysis"]["title"]
+    assert f"4 pairs with 32 values take at least {bits:.1f} bits" in task.analysis.title
     rows = read_csv((report / "plots" / "runs-state.csv").read_text())
-    bound = [r for r in rows if r["kind"] == BOUND and r["task"] == task["name"]]
+    bound = [r for r in rows if r["kind"] == BOUND and r["task"] == task.name]
     states = [float(row["x"]) for row in bound]
     assert states == sorted(states)
     assert float(bound[-1]["y"]) == 1
     assert states[-1] == pytest.approx(4 * 5 / 32)  # 4 pairs, each one of 32 values
     assert states[0] >= 1 / 32
-    runs = [row for row in rows if row["kind"] == "run" and row["task"] == task["name"]]
+    runs = [row for row in rows if row["kind"] == "run" and row["task"] == task.name]
     assert {float(row["x"]) for row in runs} == {6.0}  # measured_state_size of the made-up records
-    (local,) = [arm for arm in task["arms"] if arm["name"] == "local"]
-    recalled, state_bits, share = local["analysis"].values()
+    (local,) = [arm for arm in task.arms if arm.name == "local"]
+    recalled, state_bits, share = local.analysis.values()
     assert state_bits == 6 * 32
     assert share == pytest.approx(recalled / 192)
     assert 0 < recalled < 20
@@ -299,7 +300,7 @@ def test_the_state_plot_has_the_information_bound(report, study):
 def test_a_task_that_says_nothing_has_no_bound(tmp_path):
     fabricate(tmp_path)
     study = compare(collect([tmp_path])[0])
-    assert study["tasks"][0]["analysis"] is None
+    assert study.tasks[0].analysis is None
     (plot,) = [each for each in study_plots(study) if each.slug == "state"]
     assert {mark.kind for mark in plot.panels[0].marks} == {"run"}
 
@@ -348,10 +349,12 @@ def hostile(tmp_path_factory):
         result["metric"] = "a<b>&\"'"
         result["metrics"] = {"valid/a<b>&\"'": 0.5, "test/a<b>&\"'": 0.5 + seed / 10}
         result["versions"] = {EVIL: EVIL}
-        result["machine"] = {"system": f"\x00\x1b\ud800\u202e{EVIL}", "cpus": EVIL}
+        result["machine"] = {"system": f"\x00\x1b\ud800\u202e{EVIL}", "cpus": 2, "cpu": EVIL}
         result["signature"] = {
-            "of": 1, "failing": [EVIL],
-            "checks": [{"name": EVIL, "layer": 0, "predicted": EVIL, "observed": EVIL, "holds": 0}],
+            "holds": False, "held": 0, "of": 1, "failing": [EVIL],
+            "checks": [
+                {"name": EVIL, "layer": 0, "predicted": EVIL, "observed": EVIL, "holds": False}
+            ],
         }  # fmt: skip
         path.write_text(json.dumps(result))
         lost = fabricate(folder, "local", number, status="failed") / "result.json"
@@ -393,8 +396,8 @@ def test_numbers_that_nothing_can_be_computed_with_are_no_result(tmp_path, numbe
     path = broken / "result.json"
     path.write_text(path.read_text().replace("0.123", number))
     study = compare(collect([tmp_path])[0])
-    assert study["environment"]["runs"] == {"completed": 1}
-    assert f"results that cannot be read, left out: {broken.name}" in study["notes"]
+    assert study.environment.runs == {"completed": 1}
+    assert f"results that cannot be read, left out: {broken.name}" in study.notes
 
 
 @pytest.mark.parametrize(
@@ -409,14 +412,14 @@ def test_a_result_of_other_kinds_of_values_is_no_result(tmp_path, changes):
     fabricate(tmp_path)
     path = fabricate(tmp_path, seed=1) / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    assert compare(collect([tmp_path])[0])["environment"]["runs"] == {"completed": 1}
+    assert compare(collect([tmp_path])[0]).environment.runs == {"completed": 1}
 
 
 def test_a_curve_without_finite_numbers_is_drawn_as_far_as_it_goes(tmp_path):
     folder = fabricate(tmp_path)
     (folder / "history.csv").write_text("step,valid/accuracy\n1,0.5\n2,nan\n3,inf\n")
-    (task,) = compare(collect([tmp_path])[0])["tasks"]
-    assert task["arms"][0]["evaluation"][0]["history"] == [[1, 0.5]]
+    (task,) = compare(collect([tmp_path])[0]).tasks
+    assert task.arms[0].evaluation[0].history == [(1, 0.5)]
 
 
 def test_several_studies_share_a_page(tmp_path):
@@ -442,8 +445,8 @@ def compared(tmp_path, idea, baseline=0.5, **more):
         fabricate(tmp_path, "attention", seed, 0.5, baseline + 0.0001 * (seed % 3))
         fabricate(tmp_path, "local", seed, 0.5, score, **more)
     study = compare(collect([tmp_path])[0])
-    (task,) = study["tasks"]
-    return study, task, task["comparisons"][0]
+    (task,) = study.tasks
+    return study, task, task.comparisons[0]
 
 
 @pytest.mark.parametrize(
@@ -463,17 +466,17 @@ def test_a_verdict_in_a_sentence(tmp_path, idea, outcome, says):
         fabricate(tmp_path, "attention", 0)
         fabricate(tmp_path, "local", 1)
         says = r"No verdict: 2 runs are missing or failed"
-        (task,) = compare(collect([tmp_path])[0])["tasks"]
-        comparison = task["comparisons"][0]
+        (task,) = compare(collect([tmp_path])[0]).tasks
+        comparison = task.comparisons[0]
     else:
         _, task, comparison = compared(tmp_path, idea)
-    assert comparison["outcome"] == outcome
+    assert comparison.outcome == outcome
     assert re.search(says, outcome_sentence(task, comparison))
 
 
 def test_a_saturated_task_in_a_sentence(tmp_path):
     _, task, comparison = compared(tmp_path, [0.999] * 8, baseline=0.998)
-    assert comparison["outcome"] == "saturated"
+    assert comparison.outcome == "saturated"
     assert "both reach the best possible accuracy of 1" in outcome_sentence(task, comparison)
 
 
@@ -482,8 +485,8 @@ def test_what_diverges_beats_nothing_in_a_sentence(tmp_path):
     fabricate(tmp_path, "attention", 7, 0.5, 0.13)
     fabricate(tmp_path, "local", 7, status="diverged")
     study = compare(collect([tmp_path])[0])
-    (task,) = study["tasks"]
-    said = outcome_sentence(task, task["comparisons"][0])
+    (task,) = study.tasks
+    said = outcome_sentence(task, task.comparisons[0])
     assert said.startswith("local diverged at 1 seed, and an arm with diverged runs cannot win.")
     assert "mqar, local: 1 run diverged" in warnings(study)
 
@@ -493,8 +496,8 @@ def test_mechanisms_in_a_sentence(tmp_path):
         for seed in range(2):
             fabricate(tmp_path, mixer, seed, signature=signature(holds))
     fabricate(tmp_path, "spiderweb")
-    (task,) = compare(collect([tmp_path])[0])["tasks"]
-    said = {arm["name"]: mechanism_sentence(arm) for arm in task["arms"]}
+    (task,) = compare(collect([tmp_path])[0]).tasks
+    said = {arm.name: mechanism_sentence(arm) for arm in task.arms}
     assert said == {
         "attention": "The one prediction that attention makes about its own mechanism holds on "
         "each of 2 trained models.",

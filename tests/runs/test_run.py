@@ -8,19 +8,19 @@ import threading
 import time
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from filelock import FileLock
 
-import mixbench.runs.run as run_module
 from mixbench.core.errors import CannotWrite, RunLockedByAnotherProcess
 from mixbench.datasets import cache
 from mixbench.datasets.base import SPLITS
 from mixbench.datasets.mqar import MQAR
 from mixbench.display.run_tables import run_table
 from mixbench.mixers.attention import Attention
-from mixbench.records.folder import read_history
+from mixbench.records.folder import RunFolder, read_history
 from mixbench.records.identity import folder_of, identity_of
 from mixbench.records.result import FAILED
 from mixbench.runs import recorder
@@ -57,7 +57,7 @@ def interrupt(trainer):
 def comparable(result):
     """A result without what the clock and the machine decide."""
     ignored = {"started", "seconds", "tokens_per_second", "machine", "history_sha256"}
-    return {key: value for key, value in result.items() if key not in ignored}
+    return {k: v for k, v in msgspec.to_builtins(result).items() if k not in ignored}
 
 
 def flat(state, path=""):
@@ -82,24 +82,24 @@ def test_a_run_leaves_a_whole_record(settings):
     folder = outcome.folder
     assert not outcome.reused
     assert (folder.path / ".hydra" / "config.yaml").read_text() == "seed: 0\n"
-    result = json.loads(folder.result.read_text())
+    result = folder.read_result()
     assert result == outcome.result
-    assert result["status"] == "completed"
+    assert result.status == "completed"
     assert {"valid/accuracy", "test/accuracy", "test/sequence_accuracy", "train/loss"} <= set(
-        result["metrics"]
+        result.metrics
     )
-    assert result["steps"] == 12
-    assert result["epochs"] == 3
-    assert result["overlap"] == {"valid_in_train": 0, "test_in_train": 0, "test_in_valid": 0}
-    assert result["trivial_baseline"]["accuracy"] == 1 / 32
-    assert result["diagnostics"]["max_cells"] > 9
-    assert result["config"]["mixer"]["addr_scale"] == 2.0
+    assert result.steps == 12
+    assert result.epochs == 3
+    assert result.overlap == {"valid_in_train": 0, "test_in_train": 0, "test_in_valid": 0}
+    assert result.trivial_baseline["accuracy"] == 1 / 32
+    assert result.diagnostics["max_cells"] > 9
+    assert result.config["mixer"]["addr_scale"] == 2.0
     parameters = Experiment(chosen).model.parameters()
-    assert result["parameters"]["total"] == sum(p.numel() for p in parameters)
-    assert 0 < result["parameters"]["mixer"] < result["parameters"]["total"]
+    assert result.parameters.total == sum(p.numel() for p in parameters)
+    assert 0 < result.parameters.mixer < result.parameters.total
     history = read_history(folder.history)
     assert [row["epoch"] for row in history] == [1, 2, 3]
-    assert history[-1]["valid/accuracy"] == result["metrics"]["valid/accuracy"]
+    assert history[-1]["valid/accuracy"] == result.metrics["valid/accuracy"]
     state = torch.load(folder.checkpoint, weights_only=True)
     Experiment(chosen).model.load_state_dict(state["model"])
     assert state["step"] == 12
@@ -113,7 +113,7 @@ def test_the_result_is_written_last(settings, monkeypatch):
     written = []
     monkeypatch.setattr(recorder, "write_bytes", lambda p, c: written.append(p.name))
     monkeypatch.setattr(recorder, "write_history", lambda p, rows: written.append(p.name))
-    monkeypatch.setattr(run_module, "write_json", lambda p, c: written.append(p.name))
+    monkeypatch.setattr(RunFolder, "write_result", lambda self, _: written.append("result.json"))
     run(settings("epochs=2"), [])
     assert written == ["history.csv", "checkpoint.pt"] * 2 + ["result.json"]
 
@@ -302,7 +302,7 @@ def test_a_checkpoint_never_executes_anything(settings, tmp_path):
     folder = folder_of(chosen)
     folder.create()
     torch.save({"step": Evil()}, folder.checkpoint)
-    assert run(chosen, []).result["status"] == "completed"
+    assert run(chosen, []).result.status == "completed"
     assert not (tmp_path / "executed").exists()
     assert (folder.path / "checkpoint.pt.broken-1").exists()
 
@@ -316,7 +316,7 @@ def test_a_result_of_another_run_is_not_taken(settings):
     mine.history.write_bytes(other.folder.history.read_bytes())
     outcome = run(second, [])
     assert not outcome.reused
-    assert outcome.result["seed"] == 2
+    assert outcome.result.seed == 2
 
 
 def test_leftovers_of_killed_processes_are_removed(settings):
@@ -365,7 +365,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(settings):
         with pytest.raises(RunLockedByAnotherProcess):
             run(chosen, [], wait=False)
     assert not folder.is_locked()
-    assert run(chosen, [], wait=False).result["status"] == "completed"
+    assert run(chosen, [], wait=False).result.status == "completed"
 
 
 def test_a_second_process_waits_for_the_first(settings):
@@ -397,10 +397,10 @@ def test_a_second_process_waits_for_the_first(settings):
 
 def test_a_diverging_run_says_where_and_leaves_a_record(settings):
     outcome = run(settings("mixer=lattice", "lr=1e12", "schedule=constant"), [])
-    assert outcome.result["status"] == "diverged"
-    assert outcome.result["reason"].startswith("step 2: the ")
-    assert outcome.result["reason"].endswith(" is not finite")
-    assert outcome.result["metrics"] == {}
+    assert outcome.result.status == "diverged"
+    assert outcome.result.reason.startswith("step 2: the ")
+    assert outcome.result.reason.endswith(" is not finite")
+    assert outcome.result.metrics == {}
     assert outcome.folder.read_result() == outcome.result
     assert "step 2" in outcome.folder.log.read_text()
 
@@ -411,9 +411,9 @@ def test_a_gradient_that_is_not_finite_names_its_parameter(settings, monkeypatch
         weight.register_hook(lambda grad: grad * math.nan)
 
     outcome = run(settings(), [Listener(1, poison)])
-    assert outcome.result["status"] == "diverged"
+    assert outcome.result.status == "diverged"
     reason = "step 5: the gradient of blocks.1.mixer.v_proj.weight is not finite"
-    assert outcome.result["reason"] == reason
+    assert outcome.result.reason == reason
     assert len(read_history(outcome.folder.history)) == 1
 
 
@@ -423,8 +423,8 @@ def test_a_model_that_breaks_in_the_last_step_is_not_completed(settings):
             trainer.model.head.weight.fill_(math.inf)
 
     outcome = run(settings(), [Listener(3, poison)])
-    assert outcome.result["status"] == "diverged"
-    assert outcome.result["reason"] == "step 12: the test loss is not finite"
+    assert outcome.result.status == "diverged"
+    assert outcome.result.reason == "step 12: the test loss is not finite"
 
 
 def test_a_failing_run_keeps_its_traceback_and_can_be_retried(settings):
@@ -436,16 +436,16 @@ def test_a_failing_run_keeps_its_traceback_and_can_be_retried(settings):
         run(chosen, [Listener(2, fail)])
     folder = folder_of(chosen)
     result = folder.read_result()
-    assert result["status"] == FAILED
-    assert result["reason"] == "ZeroDivisionError: on purpose"
+    assert result.status == FAILED
+    assert result.reason == "ZeroDivisionError: on purpose"
     log = folder.log.read_text()
     assert "Traceback" in log
     assert "ZeroDivisionError: on purpose" in log
     kept = run(chosen, [])
     assert kept.reused
-    assert kept.result["status"] == FAILED
+    assert kept.result.status == FAILED
     retried = run(replace(chosen, rerun="failed"), [])
-    assert retried.result["status"] == "completed"
+    assert retried.result.status == "completed"
     assert run(replace(chosen, rerun="failed"), []).reused
 
 
@@ -458,8 +458,8 @@ def test_a_mixer_that_cannot_run_leaves_a_failed_record(settings, monkeypatch):
     with pytest.raises(RuntimeError):
         run(chosen, [])
     result = folder_of(chosen).read_result()
-    assert result["status"] == FAILED
-    assert result["reason"] == "RuntimeError: no forward"
+    assert result.status == FAILED
+    assert result.reason == "RuntimeError: no forward"
     assert "no forward" in folder_of(chosen).log.read_text()
     run_table(result, folder_of(chosen).path)
 
@@ -470,21 +470,21 @@ def test_a_faulty_streaming_form_does_not_cost_the_result(settings, monkeypatch)
 
     monkeypatch.setattr("mixbench.mixers.attention.Attention.mix_step", fail)
     outcome = run(settings(), [])
-    assert outcome.result["status"] == "completed"
-    assert outcome.result["measured_state_size"] is None
+    assert outcome.result.status == "completed"
+    assert outcome.result.measured_state_size is None
     assert "no step" in outcome.folder.log.read_text()
 
 
 def test_costs_are_in_the_record(settings):
     result = run(settings("mixer=gated_deltanet"), []).result
     conv = 3 * 16
-    assert result["state_size"] == result["measured_state_size"] == 2 * (2 * 8 * 8 + conv)
-    assert result["conv_state_size"] == 2 * conv
-    assert result["operations"]["per_token"]["multiplies"] > 0
-    assert result["operations"]["per_pair"] is None
-    assert result["operations"]["measured_flops_per_token"] > 0
-    assert result["signature"]["holds"]
-    assert {check["layer"] for check in result["signature"]["checks"]} == {0, 1}
+    assert result.state_size == result.measured_state_size == 2 * (2 * 8 * 8 + conv)
+    assert result.conv_state_size == 2 * conv
+    assert result.operations.per_token["multiplies"] > 0
+    assert result.operations.per_pair is None
+    assert result.operations.measured_flops_per_token > 0
+    assert result.signature.holds
+    assert {check.layer for check in result.signature.checks} == {0, 1}
 
 
 # Speed -----------------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ def test_splits_are_made_once_a_process_for_a_dataset_and_seed(settings, monkeyp
 
     monkeypatch.setattr(MQAR, "generate", counted)
     for override in ("mixer=attention", "mixer=gdn", "lr=1e-4", "seed=12345", "mixer=lattice"):
-        assert run(settings(override, "dataset.num_valid=17"), []).result["status"] == "completed"
+        assert run(settings(override, "dataset.num_valid=17"), []).result.status == "completed"
     assert sorted(made) == sorted((split, seed) for split in SPLITS for seed in (0, 12345))
     run(settings("dataset.num_valid=18"), [])
     assert len(made) == 9
@@ -530,8 +530,8 @@ def test_training_goes_on_where_compilation_fails(settings, monkeypatch, caplog)
     plain = run(settings(), []).result
     monkeypatch.setattr(torch, "compile", compiled)
     result = run(settings("compile=true"), []).result
-    assert (result["status"], result["compiled"]) == ("completed", False)
-    assert result["metrics"] == plain["metrics"]
+    assert (result.status, result.compiled) == ("completed", False)
+    assert result.metrics == plain.metrics
     (message,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert "compile=true does not work here" in message
     assert message.endswith("RuntimeError: no C++ compiler")
@@ -605,7 +605,7 @@ def test_the_users_source_is_part_of_the_identity(settings, tmp_path, monkeypatc
 def test_steps_end_training_within_an_epoch(settings):
     listener = Listener()
     outcome = run(settings("steps=6"), [listener])
-    assert outcome.result["steps"] == 6
+    assert outcome.result.steps == 6
     assert [(epoch.epoch, epoch.step) for epoch in listener.epochs] == [(1, 4), (2, 6)]
 
 
@@ -627,7 +627,7 @@ def test_a_curriculum_grows_and_survives_an_interruption(settings, tmp_path):
         run(chosen, [Listener(2, interrupt)])
     resumed = run(chosen, [])
     assert comparable(resumed.result) == comparable(whole.result)
-    assert resumed.result["steps"] == 12
+    assert resumed.result.steps == 12
 
 
 def test_a_curriculum_is_seen_by_the_model(settings, monkeypatch):
@@ -647,7 +647,7 @@ def test_a_curriculum_is_seen_by_the_model(settings, monkeypatch):
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_other_dtypes_train(settings, mixer, dtype):
     outcome = run(settings(f"mixer={mixer}", f"dtype={dtype}", "epochs=1"), [])
-    assert outcome.result["status"] == "completed"
+    assert outcome.result.status == "completed"
 
 
 def test_one_cycle_rises_to_the_rate_and_ends_near_zero(settings):
@@ -675,4 +675,4 @@ def test_a_small_task_is_learned(settings):
         ),
         [],
     )
-    assert outcome.result["metrics"]["test/accuracy"] > 0.95
+    assert outcome.result.metrics["test/accuracy"] > 0.95

@@ -180,7 +180,7 @@ class Check:
             run
             for run in self.runs("disturbed")
             if (result := run.read_result()) is not None
-            and result["config"]["mixer"]["_target_"].endswith(".Failing")
+            and result.config["mixer"]["_target_"].endswith(".Failing")
         ]
         if len(lost) != 4:
             raise Fault(f"{len(lost)} runs of the arm that fails have a record, not 4")
@@ -188,8 +188,8 @@ class Check:
             result, log = run.read_result(), run.log.read_text()
             assert result is not None
             reason = "Unpicklable: no mixer of width 16"
-            if result["status"] != FAILED or result["reason"] != reason:
-                raise Fault(f"{run.path} is {result['status']}: {result['reason']}")
+            if result.status != FAILED or result.reason != reason:
+                raise Fault(f"{run.path} is {result.status}: {result.reason}")
             if log.count("Traceback (most recent call last)") != 1 or reason not in log:
                 raise Fault(f"not one traceback of its own in {run.log}:\n{log}")
         called = list(self.output("disturbed").glob("sweeps/*/.submitit/*.out"))

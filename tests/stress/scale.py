@@ -10,7 +10,6 @@ run in a process of its own, and its seconds and peak memory are told.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
 from rich import box
 from rich.table import Table
 
@@ -138,7 +138,8 @@ def _call(arguments: Sequence[str], log: Path) -> None:
 
 def _fabricating(template: RunFolder) -> Callable[[CheckedSweeper, Any, Sequence[Job], int], Any]:
     """What stands in for a launcher: it leaves a completed record for every job."""
-    result = json.loads(template.result.read_text())
+    result = template.read_result()
+    assert result is not None
     history = read_history(template.history)
 
     def launch(sweeper: CheckedSweeper, launcher: Any, jobs: Sequence[Job], first: int) -> Any:
@@ -146,23 +147,22 @@ def _fabricating(template: RunFolder) -> Callable[[CheckedSweeper, Any, Sequence
             texts = dict(text.partition("=")[::2] for text in overrides)
             seed, tested = int(texts["seed"]), texts["test"] == "true"
             noise = float(seeds.stream(seed, "scale", texts["mixer"]).normal(0.01, 0.002))
-            config = {**result["config"], "seed": seed, "test": tested, "lr": float(texts["lr"])}
+            config = {**result.config, "seed": seed, "test": tested, "lr": float(texts["lr"])}
             config["mixer"] = {**config["mixer"], "_target_": f"mixbench.mixers.{texts['mixer']}.M"}
             splits = ("valid", "test") if tested else ("valid",)
             folder.create()
             folder.lock.touch()  # as a run leaves it, so that claims are really asked for
             write_history(folder.history, history)
-            write_json(
-                folder.result,
-                {
-                    **result,
-                    "identity": folder.identity,
-                    "seed": seed,
-                    "config": config,
-                    "metrics": {f"{split}/mse": noise for split in splits},
-                    "history_sha256": folder.history_digest(),
-                },
+            made_up = replace(
+                result,
+                identity=folder.identity,
+                seed=seed,
+                config=config,
+                names={**result.names, "mixer": texts["mixer"]},
+                metrics={f"{split}/mse": noise for split in splits},
+                history_sha256=folder.history_digest(),
             )
+            folder.write_result(made_up)
         sweeper.launched += len(jobs)
         return []
 

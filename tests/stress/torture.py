@@ -124,7 +124,7 @@ def differences(folder: Path, whole: Path, expected: Any) -> list[str]:
             faults.append(f"no sound result: {name}")
             continue
         for key in ("status", "metrics", "diagnostics", "steps", "signature"):
-            if result.get(key) != other.get(key):
+            if getattr(result, key) != getattr(other, key):
                 faults.append(f"{key} differs: {name}")
         leftovers = [path.name for path in found[name].path.iterdir() if path.name.startswith(".")]
         odd = set(leftovers) - {".hydra", ".lock"}

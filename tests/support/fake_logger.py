@@ -55,7 +55,7 @@ class Told(Logger):
         self._hear("epoch", dict(row))
 
     def finished(self, result):
-        self._hear("finished", dict(result))
+        self._hear("finished", result)
 
     def interrupted(self):
         self._hear("interrupted")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +17,7 @@ from mixbench.datasets.forecasting import Forecasting
 from mixbench.models.window_regressor import WindowRegressor
 from mixbench.records.folder import read_history
 from mixbench.records.identity import code_version
+from mixbench.records.result import Analysis, Bound
 from mixbench.report.figures import study_plots
 from mixbench.report.tables import task_tables
 from mixbench.runs.run import run
@@ -43,7 +43,7 @@ def bits(settings):
 
 def test_a_metric_can_need_scores(bits):
     """Bits a label, against the loss, which is the same mean in other units."""
-    metrics = run(bits(), []).result["metrics"]
+    metrics = run(bits(), []).result.metrics
     for split in ("valid", "test"):
         assert metrics[f"{split}/bits"] == pytest.approx(metrics[f"{split}/loss"] / np.log(2))
         assert metrics[f"{split}/labels"] == 9 * 5 - 5
@@ -52,11 +52,11 @@ def test_a_metric_can_need_scores(bits):
 
 def test_probes_are_read_after_training_and_by_no_run_that_chooses(bits):
     result = run(bits(probe_len=40), []).result
-    assert result["probes"].keys() == {"long", "same"}
-    assert result["probes"]["long"]["labels"] == 3 * 40 - 2
-    assert not [name for name in result["metrics"] if "long" in name]
-    assert result["metrics"] == run(bits(), []).result["metrics"]
-    assert run(bits("test=false", probe_len=40), []).result["probes"] == {}
+    assert result.probes.keys() == {"long", "same"}
+    assert result.probes["long"]["labels"] == 3 * 40 - 2
+    assert not [name for name in result.metrics if "long" in name]
+    assert result.metrics == run(bits(), []).result.metrics
+    assert run(bits("test=false", probe_len=40), []).result.probes == {}
 
 
 def test_a_probe_that_cannot_be_run_costs_no_result(bits, monkeypatch):
@@ -68,28 +68,28 @@ def test_a_probe_that_cannot_be_run_costs_no_result(bits, monkeypatch):
     generate = Bits.generate
     monkeypatch.setattr(Bits, "generate", broken)
     result = run(bits(probe_len=40), []).result
-    assert result["status"] == "completed"
-    assert result["probes"]["long"] is None
-    assert result["probes"]["same"]["labels"] == 3 * 5 - 2
+    assert result.status == "completed"
+    assert result.probes["long"] is None
+    assert result.probes["same"]["labels"] == 3 * 5 - 2
 
 
 def test_what_a_task_says_of_a_run_is_on_its_record_and_in_the_report(bits, tmp_path):
     outcome = run(bits(probe_len=40), [])
-    result = json.loads(outcome.folder.result.read_text())
-    bits_on_test = result["metrics"]["test/bits"]
-    assert result["analysis"] == {
-        "title": "what bits tell",
-        "values": {"bits over two": bits_on_test / 2},
-        "note": "halved",
-        "bound": {"state_size": [1.0, 2.0], "score": [0.5, 0.25]},
-        "bound_note": "No state is that good.",
-    }
-    assert run(bits("test=false", probe_len=40), []).result["analysis"] is None
+    result = outcome.folder.read_result()
+    bits_on_test = result.metrics["test/bits"]
+    assert result.analysis == Analysis(
+        title="what bits tell",
+        values={"bits over two": bits_on_test / 2},
+        note="halved",
+        bound=Bound(state_size=[1.0, 2.0], score=[0.5, 0.25]),
+        bound_note="No state is that good.",
+    )
+    assert run(bits("test=false", probe_len=40), []).result.analysis is None
     study = compare(collect([tmp_path])[0])
-    (task,) = study["tasks"]
-    (arm,) = task["arms"]
-    assert arm["analysis"] == {"bits over two": bits_on_test / 2}
-    assert arm["probes"] == {name: each["bits"] for name, each in result["probes"].items()}
+    (task,) = study.tasks
+    (arm,) = task.arms
+    assert arm.analysis == {"bits over two": bits_on_test / 2}
+    assert arm.probes == {name: each["bits"] for name, each in result.probes.items()}
     tables = {table.title: table for table in task_tables(task)}
     assert tables["what bits tell"].note == "halved"
     assert tables["bits on further test sets, means over the evaluation seeds"].rows
@@ -102,7 +102,7 @@ def test_what_a_task_says_of_a_run_is_on_its_record_and_in_the_report(bits, tmp_
 def test_an_analysis_that_fails_costs_no_result(bits, monkeypatch):
     monkeypatch.setattr(Bits, "analyse", lambda *_: 1 / 0)
     result = run(bits(), []).result
-    assert (result["status"], result["analysis"]) == ("completed", None)
+    assert (result.status, result.analysis) == ("completed", None)
 
 
 def test_diagnostics_are_logged_by_epoch_and_kept(bits, tmp_path):
@@ -110,11 +110,11 @@ def test_diagnostics_are_logged_by_epoch_and_kept(bits, tmp_path):
     history = read_history(outcome.folder.history)
     assert all("diagnostics/mean_input" in row for row in history)
     last = {name: history[-1][f"diagnostics/{name}"] for name in ("mean_input", "max_input")}
-    assert outcome.result["diagnostics"] == last
+    assert outcome.result.diagnostics == last
     assert last["max_input"] > abs(last["mean_input"])
     study = compare(collect([tmp_path])[0])
-    (arm,) = study["tasks"][0]["arms"]
-    assert arm["diagnostics"] == last
+    (arm,) = study.tasks[0].arms
+    assert arm.diagnostics == last
     assert "max-input" in {plot.slug for plot in study_plots(study)}
 
 
@@ -151,6 +151,6 @@ def test_an_objective_of_ones_own(settings, monkeypatch):
     with pytest.raises(SettingError, match=f"model: expected one for {path}"):
         run(made, [])
     monkeypatch.setattr(WindowRegressor, "objective", path)
-    metrics = run(made, []).result["metrics"]
+    metrics = run(made, []).result.metrics
     assert metrics["valid/loss"] != metrics["valid/mse"]
     assert code_version(made) != before

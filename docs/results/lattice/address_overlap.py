@@ -207,8 +207,8 @@ def command(overrides: Sequence[str]) -> None:
     finally:
         if log.rows:
             console.print(meeting_table(log.rows))
-    if result["status"] != COMPLETED:
-        raise RunsFailed(f"the run {result['status']}: {result['reason']}")
+    if result.status != COMPLETED:
+        raise RunsFailed(f"the run {result.status}: {result.reason}")
 
 
 def main() -> None:
