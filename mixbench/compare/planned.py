@@ -5,79 +5,96 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from mixbench.compare.studies import ArmRuns, Run, StudyRuns, TaskRuns, Trial
-from mixbench.config.comparison_schema import ABLATION, EVALUATION, SELECTION
+from mixbench.config.comparison_schema import EVALUATION, SELECTION
 from mixbench.core.errors import SettingError
-from mixbench.core.files import bounded_text, strict_json
 from mixbench.records.folder import RunFolder, listed_record
-
-_COMPARISON_KEYS = {"name", "command", "started", "stage", "study"}
+from mixbench.records.sweep import (
+    Comparison,
+    ComparisonRun,
+    Description,
+    Earlier,
+    Grid,
+    read_sweep,
+)
 
 
 def sweep_study(folder: Path) -> StudyRuns:
     """A comparison's study from its sweep folder, as far as its runs have come."""
-    content = json.loads((folder / "sweep.json").read_text())
-    description = content["study"]
-    earlier = content.get("earlier", {"wall_seconds": 0.0, "launched": 0})
-    tasks: dict[str, TaskRuns] = {}
-    for name, margin in description["tasks"].items():
-        arms = {
-            arm: ArmRuns(arm, inherited=dict(inherit))
-            for arm, inherit in description["arms"].items()
-        }
-        for arm, keys in description.get("on_edge", {}).get(name, {}).items():
-            arms[arm].on_edge = list(keys)
-        tasks[name] = TaskRuns(name, margin, arms)
-    for planned in content["runs"]:
-        run_folder = RunFolder.at(listed_record(folder, planned))
-        run = Run(
-            run_folder, planned["seed"], run_folder.read_result(), tuple(planned["overrides"])
+    content = read_sweep(folder)
+    assert isinstance(content, Comparison)
+    return _study(folder, content)
+
+
+def _study(folder: Path, content: Comparison) -> StudyRuns:
+    study = content.study
+    tasks = {
+        name: TaskRuns(
+            name,
+            margin,
+            {
+                arm: ArmRuns(arm, inherited=inherit, on_edge=study.on_edge.get(name, {}).get(arm))
+                for arm, inherit in study.arms.items()
+            },
         )
-        task = tasks[planned["task"]]
-        arm = task.arms[planned["arm"]]
-        if planned["role"] == SELECTION:
-            while len(arm.trials) <= planned["trial"]:
-                arm.trials.append(Trial(planned["values"]))
-            arm.trials[planned["trial"]].runs.append(run)
-        elif planned["role"] == EVALUATION:
-            arm.evaluation.append(run)
-            arm.evaluated = planned["values"]
-        elif planned["role"] == ABLATION:
-            task.ablations.setdefault(planned["ablation"], []).append(run)
+        for name, margin in study.tasks.items()
+    }
+    for planned in content.runs:
+        run_folder = RunFolder.at(listed_record(folder, planned.record))
+        run = Run(run_folder, planned.seed, run_folder.read_result(), tuple(planned.overrides))
+        _place(tasks[planned.task], planned, run)
+    return StudyRuns(
+        name=content.name,
+        title=study.title,
+        ideas=list(study.ideas),
+        baselines=list(study.baselines),
+        tasks=tasks,
+        planned=True,
+        command=content.command,
+        published=study.published,
+        source=study.source,
+        notes=_notes(study, tasks),
+        stage=content.stage,
+        wall_seconds=content.seconds,
+        launched=content.trained,
+        ablations=study.ablations,
+    )
+
+
+def _place(task: TaskRuns, planned: ComparisonRun, run: Run) -> None:
+    """Put a run where its role has it."""
+    arm = task.arms[planned.arm]
+    if planned.role == SELECTION:
+        assert planned.trial is not None
+        while len(arm.trials) <= planned.trial:
+            arm.trials.append(Trial(planned.values))
+        arm.trials[planned.trial].runs.append(run)
+    elif planned.role == EVALUATION:
+        arm.evaluation.append(run)
+        arm.evaluated = planned.values
+    elif planned.ablation is not None:
+        task.ablations.setdefault(planned.ablation, []).append(run)
+
+
+def _notes(study: Description, tasks: Mapping[str, TaskRuns]) -> list[str]:
+    """What a reader of a planned comparison has to know first."""
     notes = []
-    if description["unequal_budget"]:
-        counts = ", ".join(f"{arm} {n}" for arm, n in description["trials"].items())
+    if study.unequal_budget:
+        counts = ", ".join(f"{arm} {n}" for arm, n in study.trials.items())
         notes.append(f"unequal budgets, as the sweep allows: trials {counts}")
-    if description.get("search") == "random":
+    if study.search == "random":
         for name, task in tasks.items():
             counts = ", ".join(f"{arm.name} {len(arm.trials)}" for arm in task.arms.values())
             notes.append(f"random search on {name}: trials {counts}")
     for task in tasks.values():
         for arm in task.arms.values():
             notes += _duplicate_trials(task, arm)
-    changed = description.get("changed")
-    if changed:
-        notes.append(f"changed from the sweep as it is shipped: {' '.join(changed)}")
-    notes += [f"{task}: {note}" for task, note in description.get("task_notes", {}).items()]
-    return StudyRuns(
-        name=content["name"],
-        title=description["title"],
-        ideas=description["ideas"],
-        baselines=description["baselines"],
-        tasks=tasks,
-        planned=True,
-        command=content["command"],
-        published=description["published"],
-        source=description["source"],
-        notes=notes,
-        stage=content["stage"],
-        wall_seconds=(content.get("wall_seconds") or 0.0) + earlier["wall_seconds"],
-        launched=content.get("launched", len(content["runs"])) + int(earlier["launched"]),
-        ablations=description["ablations"],
-    )
+    if study.changed:
+        notes.append(f"changed from the sweep as it is shipped: {' '.join(study.changed)}")
+    return notes + [f"{task}: {note}" for task, note in study.task_notes.items()]
 
 
 def from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path], set[Path]]:
@@ -90,23 +107,23 @@ def from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path], s
     grid_runs = []
     claimed = set()
     for folder in folders:
-        content = _sweep_content(folder)
-        if content is None:
-            continue
-        records = [listed_record(folder, run) for run in content["runs"]]
-        if content["kind"] == "grid":
-            grid_runs += [record for record in records if record.is_dir()]
-            continue
-        claimed.update(records)
         try:
-            study = sweep_study(folder)
-        except (KeyError, TypeError, ValueError) as error:
-            raise SettingError(
-                "report", expected="a sweep.json as mixbench writes it", got=folder / "sweep.json"
-            ) from error
+            content = read_sweep(folder)
+            if content is None:
+                continue
+            records = [listed_record(folder, run.record) for run in content.runs]
+            if isinstance(content, Grid):
+                grid_runs += [record for record in records if record.is_dir()]
+                continue
+            claimed.update(records)
+            study = _study(folder, content)
+        except (KeyError, ValueError) as error:  # an arm or task that is not described
+            got = f"{folder / 'sweep.json'} ({error})"
+            expected = "a sweep.json as mixbench writes it"
+            raise SettingError("report", expected=expected, got=got) from error
         finished = study.stage == "finished"
         comparisons.setdefault(_same_command(study.command), []).append(
-            (finished, content["started"], study)
+            (finished, content.started, study)
         )
     studies = []
     for starts in comparisons.values():
@@ -117,7 +134,7 @@ def from_sweeps(folders: Sequence[Path]) -> tuple[list[StudyRuns], list[Path], s
     return studies, grid_runs, claimed
 
 
-def previous_invocations(folder: Path, content: Mapping[str, Any]) -> dict[str, float]:
+def previous_invocations(folder: Path, content: Comparison) -> Earlier:
     """What other starts of a sweep took for runs that this start found done.
 
     Args:
@@ -125,32 +142,22 @@ def previous_invocations(folder: Path, content: Mapping[str, Any]) -> dict[str, 
         content: Its `sweep.json`.
 
     Returns:
-        `wall_seconds` and `launched` of all starts of the same command whose runs are among its.
+        All starts of the same command whose runs are among its.
     """
-    mine = {run["record"] for run in content["runs"]}
-    total = {"wall_seconds": 0.0, "launched": 0}
+    mine = {run.record for run in content.runs}
+    seconds, launched = 0.0, 0
     for other in folder.parent.iterdir():
-        found = _sweep_content(other) if other != folder else None
-        if found is None or found["kind"] == "grid":
+        found = None
+        if other != folder:
+            with suppress(ValueError):  # of another version
+                found = read_sweep(other)
+        if not isinstance(found, Comparison):
             continue
-        records = {run.get("record") for run in found["runs"]}
-        if _same_command(found["command"]) == _same_command(content["command"]) and records <= mine:
-            total["wall_seconds"] += found.get("wall_seconds") or 0.0
-            total["launched"] += found.get("launched", len(records))
-    return total
-
-
-def _sweep_content(folder: Path) -> dict[str, Any] | None:
-    """What a `sweep.json` holds; None for a file that is not one of ours."""
-    try:
-        content = strict_json(bounded_text(folder / "sweep.json"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
-        return None
-    content.setdefault("kind", "grid")  # as they were before there were comparisons
-    known = content["kind"] == "grid" or content.keys() >= _COMPARISON_KEYS
-    return content if known and all(isinstance(run, dict) for run in content["runs"]) else None
+        records = {run.record for run in found.runs}
+        if _same_command(found.command) == _same_command(content.command) and records <= mine:
+            seconds += found.wall_seconds or 0.0
+            launched += len(records) if found.launched is None else found.launched
+    return Earlier(wall_seconds=seconds, launched=launched)
 
 
 def _same_command(command: str) -> str:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-SELECTION, EVALUATION, ABLATION = "selection", "evaluation", "ablation"
+Role = Literal["selection", "evaluation", "ablation"]
+SELECTION: Role = "selection"
+EVALUATION: Role = "evaluation"
+ABLATION: Role = "ablation"
+
+Search = Literal["grid", "random"]
 
 
 # Evaluation seeds given as a number start here: more of them keep the old ones, and none is a

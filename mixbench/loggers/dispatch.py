@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import threading
@@ -13,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mixbench.core.files import bounded_text
 from mixbench.loggers.base import LoggedRun, Logger
 from mixbench.records.folder import RunFolder, read_history
+from mixbench.records.sweep import Comparison, read_sweep
 
 if TYPE_CHECKING:
     from mixbench.config.settings import Settings
@@ -128,12 +127,15 @@ def _place(sweep: Path | None, identity: str) -> dict[str, Any]:
         return {}
     place: dict[str, Any] = {"sweep": sweep.name}
     try:
-        content = json.loads(bounded_text(sweep / "sweep.json"))
-        (found, *_) = [run for run in content["runs"] if run["identity"] == identity]
-        place["study"] = content["name"]
-        place |= {name: found[key] for key, name in _PLACE.items() if found[key] is not None}
-    except (OSError, ValueError, KeyError, TypeError):  # written by another version, or by no one
-        return {"sweep": sweep.name}
+        content = read_sweep(sweep)
+    except ValueError:  # of another version
+        return place
+    if isinstance(content, Comparison):
+        found = next((run for run in content.runs if run.identity == identity), None)
+        if found is not None:
+            told = {name: getattr(found, key) for key, name in _PLACE.items()}
+            place |= {name: value for name, value in told.items() if value is not None}
+            place["study"] = content.name
     return place
 
 

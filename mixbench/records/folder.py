@@ -9,7 +9,6 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -180,12 +179,12 @@ def relative_record(folder: RunFolder) -> str:
     return f"../../runs/{folder.path.name}"
 
 
-def listed_record(sweep_folder: Path, run: Mapping[str, Any]) -> Path:
+def listed_record(sweep_folder: Path, record: str) -> Path:
     """Where the record lies that a sweep's folder lists for one of its runs.
 
     By its name only: a `sweep.json` from elsewhere must not lead outside its own output folder.
     """
-    return sweep_folder.parent.parent / "runs" / Path(str(run.get("record"))).name
+    return sweep_folder.parent.parent / "runs" / Path(record).name
 
 
 def write_history(path: Path, rows: list[dict[str, float]]) -> None:

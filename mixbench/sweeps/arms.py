@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from mixbench.config.comparison_schema import Role, Search
 from mixbench.core.errors import SettingError, at_least, nearest
 from mixbench.core.overrides import as_override, flat
+from mixbench.records.folder import RunFolder, relative_record
+from mixbench.records.sweep import ComparisonRun
 from mixbench.sweeps.search import Space, draw, space
 
 
@@ -30,15 +33,27 @@ class PlannedRun:
 
     task: str
     arm: str
-    role: str
+    role: Role
     trial: int | None
     ablation: str | None
     values: Mapping[str, Any]
     seed: int
     overrides: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**vars(self), "overrides": list(self.overrides)}
+    def listed(self, folder: RunFolder) -> ComparisonRun:
+        """As `sweep.json` lists it."""
+        return ComparisonRun(
+            task=self.task,
+            arm=self.arm,
+            role=self.role,
+            trial=self.trial,
+            ablation=self.ablation,
+            values=dict(self.values),
+            seed=self.seed,
+            overrides=list(self.overrides),
+            record=relative_record(folder),
+            identity=folder.identity,
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,7 @@ def keys_of(schema: type[Any]) -> list[str]:
 class SearchPlan:
     """How arms come by their trials: `trials` is None for a grid."""
 
-    kind: str
+    kind: Search
     trials: int | None
     seed: int
     extensions: int

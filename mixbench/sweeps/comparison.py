@@ -13,23 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from msgspec import structs
 from omegaconf import OmegaConf
 
 from mixbench.compare.planned import previous_invocations, sweep_study
 from mixbench.compare.studies import MISSING, TaskRuns
 from mixbench.config.check import without_hydra
 from mixbench.config.chosen import chosen
+from mixbench.config.comparison_schema import SELECTION
 from mixbench.config.settings import NOT_IN_HASH, Settings
 from mixbench.core.errors import RunsFailed, SettingError
-from mixbench.core.files import make_folder, write_json
+from mixbench.core.files import make_folder
 from mixbench.core.interruption import Interrupted
 from mixbench.core.overrides import override_key
 from mixbench.display.console import make_console
 from mixbench.display.run_tables import losses_table
 from mixbench.launch.base import check_launcher
-from mixbench.records.folder import RunFolder, relative_record
+from mixbench.records.folder import RunFolder
 from mixbench.records.identity import folder_of
 from mixbench.records.result import FAILED
+from mixbench.records.sweep import Comparison, write_sweep
 from mixbench.sweeps.arms import Arm, PlannedRun, Task
 from mixbench.sweeps.base import OWN_ARGUMENTS, CheckedSweeper, refuse_grid_of_loggers
 from mixbench.sweeps.plan_table import plan_table
@@ -70,14 +73,15 @@ class ComparisonSweeper(CheckedSweeper):
             make_folder(Path(node["out"]), key="sweep.out")
         self.folder = self.new_folder(self.study.name)
         self.planned: list[tuple[PlannedRun, RunFolder]] = []
-        self.content: dict[str, Any] = {
-            "kind": "comparison",
-            "name": self.study.name,
-            "command": shlex.join(["mixbench", *self.reproducing_arguments(arguments)]),
-            "launcher": str(choices["hydra/launcher"]),
-            "started": started.isoformat(timespec="seconds"),
-            "study": {**self.study.description(), "changed": self._changes(arguments)},
-        }
+        self.content = Comparison(
+            name=self.study.name,
+            command=shlex.join(["mixbench", *self.reproducing_arguments(arguments)]),
+            launcher=str(choices["hydra/launcher"]),
+            started=started.isoformat(timespec="seconds"),
+            stage=SELECTION,
+            study=self.study.description(self._changes(arguments)),
+            runs=[],
+        )
         try:
             for wave in self.study.selection_stages():
                 self._select(wave)
@@ -212,7 +216,8 @@ class ComparisonSweeper(CheckedSweeper):
                 break
             self._run(runs, "selection", f"beyond the edges, extension {stage}")
             self._refuse_gaps()
-        self.content["study"]["on_edge"] = on_edge
+        study = structs.replace(self.content.study, on_edge=on_edge)
+        self.content = structs.replace(self.content, study=study)
 
     def _open_edges(
         self, task: Task, arm: Arm, ranges: Space, chosen: Mapping[str, Mapping[str, Any]]
@@ -266,15 +271,16 @@ class ComparisonSweeper(CheckedSweeper):
         self.launch(jobs, first, title)
 
     def _write(self, stage: str) -> None:
-        self.content["stage"] = stage
-        self.content["wall_seconds"] = time.perf_counter() - self.clock
-        self.content["launched"] = self.launched
-        self.content["runs"] = [
-            {**run.as_dict(), "record": relative_record(folder), "identity": folder.identity}
-            for run, folder in self.planned
-        ]
-        self.content["earlier"] = previous_invocations(self.folder, self.content)
-        write_json(self.folder / "sweep.json", self.content)
+        self.content = structs.replace(
+            self.content,
+            stage=stage,
+            wall_seconds=time.perf_counter() - self.clock,
+            launched=self.launched,
+            runs=[run.listed(folder) for run, folder in self.planned],
+        )
+        earlier = previous_invocations(self.folder, self.content)
+        self.content = structs.replace(self.content, earlier=earlier)
+        write_sweep(self.folder, self.content)
 
     def _raise_for_lost(self) -> None:
         """Diverged runs are results, and the report tells of them; others leave a gap."""
@@ -294,7 +300,7 @@ class ComparisonSweeper(CheckedSweeper):
             counts = ", ".join(f"{lost.count(state)} {state}" for state in sorted(set(lost)))
             raise RunsFailed(
                 f"{len(lost)} of {len(states)} runs have no result ({counts}); "
-                f"`{self.content['command']} rerun=failed` makes them{self.first_error()}"
+                f"`{self.content.command} rerun=failed` makes them{self.first_error()}"
             )
 
 

@@ -10,12 +10,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mixbench.config.hydra_private import grid_jobs
 from mixbench.core.errors import RunsFailed, SettingError
-from mixbench.core.files import write_json
 from mixbench.display.console import make_console
 from mixbench.display.run_tables import grid_table, losses_table
 from mixbench.launch.base import check_launcher
 from mixbench.records.folder import RunFolder, relative_record
 from mixbench.records.identity import folder_of
+from mixbench.records.sweep import Grid, GridRun, write_sweep
 from mixbench.sweeps.base import CheckedSweeper, refuse_grid_of_loggers
 
 
@@ -72,14 +72,14 @@ class GridSweeper(CheckedSweeper):
         results = [folder.read_result() for folder in folders]
         finished = list(zip(jobs, results, folders, strict=True))
         runs = [
-            {
-                "overrides": list(overrides),
-                "record": relative_record(folder),
-                "status": result.status if result is not None else None,
-            }
+            GridRun(
+                overrides=list(overrides),
+                record=relative_record(folder),
+                status=None if result is None else result.status,
+            )
             for overrides, result, folder in finished
         ]
-        write_json(sweep_folder / "sweep.json", {"kind": "grid", "runs": runs})
+        write_sweep(sweep_folder, Grid(runs=runs))
         console = make_console()
         console.print(grid_table(finished))
         console.print(

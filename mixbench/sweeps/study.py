@@ -18,9 +18,11 @@ from mixbench.config.comparison_schema import (
     FIRST_EVALUATION_SEED,
     SELECTION,
     ComparisonSchema,
+    Role,
 )
 from mixbench.core.errors import SettingError, at_least, nearest, unknown_key
 from mixbench.core.overrides import as_override, override_key
+from mixbench.records.sweep import Description
 from mixbench.sweeps.arms import (
     Arm,
     PlannedRun,
@@ -209,25 +211,30 @@ class Study:
         an_extension = sum(map(extension_size, self.arms.values()))
         return self.search.extensions * len(self.tasks) * an_extension * len(self.selection_seeds)
 
-    def description(self) -> dict[str, Any]:
-        """What a report has to know beside the runs, for `sweep.json`."""
-        return {
-            "title": self.title,
-            "ideas": self.ideas,
-            "baselines": self.baselines,
-            "tasks": {
+    def description(self, changed: Sequence[str] = ()) -> Description:
+        """What a report has to know beside the runs.
+
+        Args:
+            changed: Overrides that change it.
+        """
+        return Description(
+            title=self.title,
+            ideas=self.ideas,
+            baselines=self.baselines,
+            tasks={
                 task.name: self.margin if task.margin is None else task.margin
                 for task in self.tasks.values()
             },
-            "arms": {arm.name: dict(arm.inherit) for arm in self.arms.values()},
-            "trials": {arm.name: len(arm.trials) for arm in self.arms.values()},
-            "search": self.search.kind,
-            "unequal_budget": self.unequal_budget,
-            "task_notes": {task.name: task.note for task in self.tasks.values() if task.note},
-            "ablations": {name: list(texts) for name, texts in self.ablations.items()},
-            "published": self.published,
-            "source": self.source,
-        }
+            arms={arm.name: dict(arm.inherit) for arm in self.arms.values()},
+            trials={arm.name: len(arm.trials) for arm in self.arms.values()},
+            search=self.search.kind,
+            unequal_budget=self.unequal_budget,
+            task_notes={task.name: task.note for task in self.tasks.values() if task.note},
+            ablations={name: list(texts) for name, texts in self.ablations.items()},
+            published=self.published,
+            source=self.source,
+            changed=list(changed),
+        )
 
     def fixed_keys(self) -> set[str]:
         """Settings that the description decides, which the command line may not."""
@@ -244,7 +251,7 @@ class Study:
         self,
         task: Task,
         arm: Arm,
-        role: str,
+        role: Role,
         trial: int | None,
         values: Mapping[str, Any],
         seed: int,
