@@ -18,7 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from yaml_comments import SEVERAL_LINES, Leaf, content, leaves, sentence, summary
 
 from mixbench.config.comparison_schema import ComparisonSchema
-from mixbench.config.settings import Settings, TrainSchema
+from mixbench.config.settings import TYPES
 from mixbench.config.targets import target
 from mixbench.core.overrides import as_override
 from mixbench.core.plugins import config_folder
@@ -153,17 +153,15 @@ def entries() -> list[Entry]:
 def top_level() -> list[Entry]:
     """The keys of the one entry point that are no group."""
     found = {key: leaf for key, leaf in keys(conf() / "train.yaml").items() if "." not in key}
-    # A key of the schema that the YAML does not set is to be shown as well.
-    for each in fields(TrainSchema):
-        if each.name not in default_choices():
-            found.setdefault(each.name, Leaf("???", None))
-    schema, settings = get_type_hints(TrainSchema), get_type_hints(Settings)
+    # A key that the YAML does not set is to be shown as well.
+    for key in (*TYPES, "sweep"):
+        if key not in default_choices():
+            found.setdefault(key, Leaf("???", None))
     rows = []
     for key, leaf in found.items():
-        hint = schema.get(key, type(leaf.value))
-        # What a setting becomes says more than what is typed, but where it becomes something else.
-        if get_origin(settings.get(key)) is Literal and leaf.value in get_args(settings[key]):
-            hint = settings[key]
+        hint = TYPES.get(key, type(leaf.value))
+        if get_origin(hint) is Literal and leaf.value not in get_args(hint):
+            hint = str  # what is typed, auto, becomes one of them
         rows.append(Entry(key, default_of(leaf), kind_of_hint(hint), leaf.comment or leaf.around))
     return rows
 
@@ -255,7 +253,7 @@ def kind_of_value(value: Any) -> str:
     """The type of a value that is not annotated; of a `${key}`, that of the key."""
     followed = re.fullmatch(r"\$\{([\w.]+)\}", str(value))
     if followed:
-        hint = get_type_hints(TrainSchema).get(followed[1])
+        hint = TYPES.get(followed[1])
         return f"as `{followed[1]}`" if hint is None else kind_of_hint(hint)
     # What ruamel.yaml reads are subclasses, and true is a whole number in Python.
     return next(name for cls, name in TYPE_NAMES.items() if isinstance(value, cls))

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from mixbench.config.chosen import chosen
+from mixbench.config.comparison_schema import ComparisonSchema
 from mixbench.config.hardware import found_cpu_capability, found_device
-from mixbench.config.settings import GROUPS, Settings, TrainSchema
+from mixbench.config.settings import CHECKS, GROUPS, TYPES, Settings
 from mixbench.config.shared_keys import following_keys, unused_keys
 from mixbench.config.targets import KIND_WORDS, check_arguments, coerce
-from mixbench.core.errors import SettingError, at_least, positive, unknown_key
+from mixbench.core.errors import SettingError, unknown_key
 from mixbench.core.overrides import override_key
 from mixbench.core.plugins import plugin_packages
 
 # Folders are ours to name, since a record's folder is found again by the run's identity.
 _OWN_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.output_subdir")
-
-
-_MOST_THREADS = 1024
-
-
-_KNOWN = [each.name for each in fields(TrainSchema) if each.name != "sweep"]
 
 
 def check(
@@ -58,36 +52,23 @@ def check(
     values = _resolve(cfg)
     values.pop("sweep", None)  # a comparison's description; its runs are told what they need
     for key in values:
-        if key not in _KNOWN:
-            raise unknown_key(key, _KNOWN)
+        if key not in TYPES:
+            raise unknown_key(key, TYPES)
     if values["steps"] is not None:
         values["epochs"] = None
     elif values["epochs"] is None:
         raise SettingError("epochs", expected="a number of epochs, or of steps", got="neither")
 
-    for key in ("epochs", "steps", "batch_size", "threads"):
+    for key, check_value in CHECKS.items():
         if values[key] is not None:
-            at_least(key, values[key], 1)
-    if values["threads"] > _MOST_THREADS:
-        raise SettingError("threads", expected=f"at most {_MOST_THREADS}", got=values["threads"])
-    if not values["output_dir"].strip():
-        raise SettingError("output_dir", expected="a folder", got="an empty string")
-    for key in ("lr", "grad_clip"):
-        if values[key] is not None:
-            positive(key, values[key])
-    if not 0 <= values["weight_decay"] < math.inf:
-        raise SettingError("weight_decay", expected="at least 0", got=values["weight_decay"])
-    if not 0 <= values["warmup"] <= 1:
-        raise SettingError("warmup", expected="a share, 0 to 1", got=values["warmup"])
-    for key in ("checkpoint_seconds", "seed"):
-        at_least(key, values[key], 0)
+            check_value(key, values[key])
     if not (elsewhere and values["device"] == "cuda"):
         values["device"] = found_device(values["device"])
     if values["cpu_capability"] == "auto" or not (elsewhere or values["device"] == "cuda"):
         values["cpu_capability"] = found_cpu_capability(values["cpu_capability"])
-    hints = get_type_hints(Settings)
-    for key in ("schedule", "dtype", "rerun", "on_error"):
-        values[key] = coerce(key, values[key], hints[key])
+    for key, hint in TYPES.items():
+        if get_origin(hint) is Literal:
+            values[key] = coerce(key, values[key], hint)
     choices = chosen(hydra_cfg)
     follows = following_keys(cfg, choices, values)
     for group in GROUPS:
@@ -128,12 +109,17 @@ def typed_overrides(hydra_cfg: Any) -> list[str]:
 
 def mistyped(key: str, value: str) -> SettingError:
     """The error for a key of the schema that was given a value of another type."""
-    hint: Any = TrainSchema
-    for part in key.split("."):
-        options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
-        hint = get_type_hints(options[0]).get(part, Any) if is_dataclass(options[0]) else Any
-    options = [option for option in get_args(hint) or (hint,) if option is not type(None)]
-    return SettingError(key, expected=KIND_WORDS.get(options[0], "another type"), got=value)
+    first, *parts = key.split(".")
+    kind = _not_null(ComparisonSchema if first == "sweep" else TYPES.get(first, Any))
+    for part in parts:
+        kind = _not_null(get_type_hints(kind).get(part, Any)) if is_dataclass(kind) else Any
+    if not isinstance(kind, type):  # one of a Literal's values
+        kind = type(kind)
+    return SettingError(key, expected=KIND_WORDS.get(kind, "another type"), got=value)
+
+
+def _not_null(hint: Any) -> Any:
+    return next(each for each in get_args(hint) or (hint,) if each is not type(None))
 
 
 def several_loggers(value: str) -> SettingError:

@@ -1,4 +1,4 @@
-"""The configuration: its schema, and the checks that it passes before anything is written.
+"""The configuration: each top-level key once, with its type, its check and whether it is identity.
 
 A composed configuration becomes `Settings` or a `SettingError` that names the key. Keys of a group
 are the constructor arguments of its `_target_`: unknown ones, missing ones and wrong types are
@@ -7,14 +7,18 @@ errors here; wrong values are errors in the constructor.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import partial
+from typing import Any, Literal, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from mixbench.config.comparison_schema import ComparisonSchema
+from mixbench.core.errors import SettingError, at_least, positive
 
 GROUPS = ("dataset", "model", "mixer", "optimizer")
 
@@ -23,58 +27,53 @@ GROUPS = ("dataset", "model", "mixer", "optimizer")
 SHARED_KEYS = ("causal", "conv_width", "out_gate", "lr", "weight_decay")
 
 
-@dataclass
-class TrainSchema:
-    """Types of the top-level keys; `conf/train.yaml` holds the values and says what they are."""
+_MOST_THREADS = 1024
 
-    dataset: Any = MISSING
-    model: Any = MISSING
-    mixer: Any = MISSING
-    optimizer: Any = MISSING
-    causal: bool = MISSING
-    conv_width: int = MISSING
-    out_gate: bool = MISSING
-    seed: int = MISSING
-    lr: float = MISSING
-    weight_decay: float = MISSING
-    epochs: int | None = MISSING
-    steps: int | None = MISSING
-    batch_size: int = MISSING
-    schedule: str = MISSING
-    warmup: float = MISSING
-    grad_clip: float | None = MISSING
-    compile: bool = MISSING
-    test: bool = MISSING
-    device: str = MISSING
-    cpu_capability: str = MISSING
-    threads: int = MISSING
-    dtype: str = MISSING
-    output_dir: str = MISSING
-    rerun: str = MISSING
-    on_error: str = MISSING
-    checkpoint_seconds: float = MISSING
-    keep_checkpoint: bool = MISSING
-    allowed_targets: list[str] = MISSING
-    logger: dict[str, Any] = field(default_factory=dict)
-    sweep: ComparisonSchema | None = None
+Check = Callable[[str, Any], None]
 
 
-ConfigStore.instance().store("train_schema", TrainSchema)
+# A key names the result rather than influencing it, and is no part of its identity.
+_NO_INFLUENCE = {"in_hash": False}
+# A key that is derived from what the user sets.
+_DERIVED = {"in_hash": False, "composed": False}
 
 
-# What names a result rather than influencing it.
-NOT_IN_HASH = (
-    "output_dir", "rerun", "on_error", "checkpoint_seconds", "keep_checkpoint", "allowed_targets",
-    "logger", "names", "follows", "unused",
-)  # fmt: skip
+def _checked(check: Check) -> dict[str, Any]:
+    """A key whose values of the right type can be wrong all the same; null is not shown."""
+    return {"check": check}
+
+
+def _minimum(bound: float) -> Check:
+    return partial(at_least, bound=bound)
+
+
+def _threads(key: str, value: int) -> None:
+    at_least(key, value, 1)
+    if value > _MOST_THREADS:
+        raise SettingError(key, expected=f"at most {_MOST_THREADS}", got=value)
+
+
+def _not_negative(key: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise SettingError(key, expected="at least 0", got=value)
+
+
+def _share(key: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise SettingError(key, expected="a share, 0 to 1", got=value)
+
+
+def _folder(key: str, value: str) -> None:
+    if not value.strip():
+        raise SettingError(key, expected="a folder", got="an empty string")
 
 
 @dataclass(frozen=True)
 class Settings:
     """A checked configuration: plain values, nothing left to interpolate.
 
-    The groups are dictionaries of a `_target_` and its arguments, `logger` one of such by name, the
-    rest as in `TrainSchema`.
+    The groups are dictionaries of a `_target_` and its arguments, `logger` one of such by name;
+    `conf/train.yaml` holds the other keys' values and says what they are.
     Exactly one of `epochs` and `steps` is set.
 
     Attributes:
@@ -90,31 +89,31 @@ class Settings:
     causal: bool
     conv_width: int
     out_gate: bool
-    seed: int
-    lr: float
-    weight_decay: float
-    epochs: int | None
-    steps: int | None
-    batch_size: int
+    seed: int = field(metadata=_checked(_minimum(0)))
+    lr: float = field(metadata=_checked(positive))
+    weight_decay: float = field(metadata=_checked(_not_negative))
+    epochs: int | None = field(metadata=_checked(_minimum(1)))
+    steps: int | None = field(metadata=_checked(_minimum(1)))
+    batch_size: int = field(metadata=_checked(_minimum(1)))
     schedule: Literal["one_cycle", "constant"]
-    warmup: float
-    grad_clip: float | None
+    warmup: float = field(metadata=_checked(_share))
+    grad_clip: float | None = field(metadata=_checked(positive))
     compile: bool
     test: bool
     device: Literal["cpu", "cuda"]
     cpu_capability: str
-    threads: int
+    threads: int = field(metadata=_checked(_threads))
     dtype: Literal["float32", "float64", "bfloat16"]
-    output_dir: str
-    rerun: Literal["none", "failed", "all"]
-    on_error: Literal["continue", "stop"]
-    checkpoint_seconds: float
-    keep_checkpoint: bool
-    allowed_targets: list[str]
-    logger: dict[str, dict[str, Any]]
-    names: dict[str, str]
-    follows: tuple[str, ...]
-    unused: tuple[str, ...]
+    output_dir: str = field(metadata=_checked(_folder) | _NO_INFLUENCE)
+    rerun: Literal["none", "failed", "all"] = field(metadata=_NO_INFLUENCE)
+    on_error: Literal["continue", "stop"] = field(metadata=_NO_INFLUENCE)
+    checkpoint_seconds: float = field(metadata=_checked(_minimum(0)) | _NO_INFLUENCE)
+    keep_checkpoint: bool = field(metadata=_NO_INFLUENCE)
+    allowed_targets: list[str] = field(metadata=_NO_INFLUENCE)
+    logger: dict[str, dict[str, Any]] = field(metadata=_NO_INFLUENCE)
+    names: dict[str, str] = field(metadata=_DERIVED)
+    follows: tuple[str, ...] = field(metadata=_DERIVED)
+    unused: tuple[str, ...] = field(metadata=_DERIVED)
 
     def result_settings(self) -> dict[str, Any]:
         """The part that decides the run's result, for its identity."""
@@ -134,3 +133,37 @@ class Settings:
                 node = node[parent]
             del node[last]
         return settings
+
+
+TYPES: dict[str, Any] = {
+    name: hint
+    for name, hint in get_type_hints(Settings).items()
+    if Settings.__dataclass_fields__[name].metadata.get("composed", True)
+}
+CHECKS: dict[str, Check] = {
+    each.name: each.metadata["check"] for each in fields(Settings) if each.metadata.get("check")
+}
+NOT_IN_HASH = tuple(
+    each.name for each in fields(Settings) if not each.metadata.get("in_hash", True)
+)
+
+
+def _schema() -> type[Any]:
+    """What Hydra checks while the user's overrides are merged: the keys and their types.
+
+    OmegaConf has no `Literal`, and a group's choice brings its own keys.
+    """
+    types = dict(TYPES)
+    types |= dict.fromkeys(GROUPS, Any)
+    types |= {name: str for name, hint in TYPES.items() if get_origin(hint) is Literal}
+    return make_dataclass(
+        "TrainSchema",
+        [
+            *((name, hint, MISSING) for name, hint in types.items() if name != "logger"),
+            ("logger", dict[str, Any], field(default_factory=dict)),
+            ("sweep", ComparisonSchema | None, None),
+        ],
+    )
+
+
+ConfigStore.instance().store("train_schema", _schema())
